@@ -1,0 +1,227 @@
+"""What the analyses say: frozen values that every renderer takes and none computes.
+
+Field names are the JSON contract (docs/json.md). Times are picoseconds, per device and per normalisation unit (a
+step, or the whole run where no step repeats). None means unknown and prints "n/a".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A warning that travels with a result: something missing, assumed or damaged."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """One device that recorded ops. ``peak_tflops`` is the dense bf16 peak per JAX device."""
+
+    name: str
+    type: str | None
+    peak_tflops: float | None
+    hbm_bytes: int | None
+    host: str | None = None
+    plane: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """The steady steps. ``source`` says how steps were found; ``unit`` is "step", or "run" where nothing repeats."""
+
+    source: str
+    count: int
+    mean_ps: float
+    median_ps: float
+    p10_ps: float
+    p90_ps: float
+    unit: str = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class MfuInputs:
+    """MFU = model_tflops_per_device_per_step / (step_time × peak). ``step_time_ps`` is the mean."""
+
+    model_tflops_per_device_per_step: float | None
+    step_time_ps: float | None
+    peak_tflops: float | None
+    convention: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRow:
+    """Sweep time of one family in one phase: the rows and idle sum to the step exactly.
+
+    ``category`` is "compute", "communication", "transfer", "wait" or "idle".
+    """
+
+    category: str
+    family: str
+    phase: str | None
+    calls_per_step: float | None
+    time_ps_per_step: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel (splash, gmm, other custom kernels) in one phase; op-table self time."""
+
+    kernel: str
+    phase: str | None
+    calls_per_step: float
+    calls_per_layer: float | None
+    mean_time_ps: float
+    time_ps_per_step: float
+    tflops_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RematFamily:
+    """Re-run work of one family."""
+
+    family: str
+    calls_per_step: float
+    time_ps_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Remat:
+    """Forward work executed again in the backward pass; sweep time, as a share of the step."""
+
+    rerun_calls_per_step: float
+    rerun_time_ps_per_step: float
+    fraction: float
+    by_family: tuple[RematFamily, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Three peaks that are never mixed: static (buffer assignment), window and lifetime (allocator events)."""
+
+    static_peak_bytes: int | None = None
+    window_peak_bytes: int | None = None
+    lifetime_peak_bytes: int | None = None
+    capacity_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one recording (or several of one side) says."""
+
+    file: str
+    label: str
+    kind: str  # "recorded" | "compiled"
+    devices: tuple[DeviceInfo, ...]
+    steps: StepStats
+    busy_fraction: float
+    mfu: float | None
+    hfu: float | None
+    mfu_inputs: MfuInputs
+    families: tuple[FamilyRow, ...]
+    kernels: tuple[KernelRow, ...]
+    remat: Remat
+    memory: Memory
+    run_info: dict[str, Any] | None
+    warnings: tuple[Note, ...]
+    compiler_tflops_per_step: float | None = None  # what XLA counted; custom calls may count 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The change in one line. Ratios are optimized / baseline per normalisation unit.
+
+    ``throughput_ratio`` is None where no model FLOPs or tokens are known and the unit of work may differ.
+    ``significant`` and ``interval`` (of the step-time ratio) are None where noise is unknown.
+    """
+
+    mfu_points: float | None
+    throughput_ratio: float | None
+    step_time_ratio: float
+    significant: bool | None
+    interval: tuple[float, float] | None
+    baseline_time_ps: float
+    optimized_time_ps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One exclusive category's part of the change.
+
+    ``mfu_points`` = ``calls_points`` + ``per_call_points``; over all contributions they sum to the delta's
+    ``mfu_points`` (percentage points). Where MFU is unknown the points are None, and ``time_ps`` (optimized − baseline)
+    = ``calls_time_ps`` + ``per_call_time_ps`` sums to the time delta instead.
+    """
+
+    category: str
+    family: str
+    phase: str | None
+    mfu_points: float | None
+    baseline_time_ps: float
+    optimized_time_ps: float
+    baseline_calls: float | None
+    optimized_calls: float | None
+    calls_points: float | None
+    per_call_points: float | None
+    time_ps: float = 0.0
+    calls_time_ps: float = 0.0
+    per_call_time_ps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One configuration key whose value differs."""
+
+    key: str
+    baseline: Any
+    optimized: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause, with evidence. ``time_ps`` is its part of the time delta (negative is faster)."""
+
+    title: str
+    mfu_points: float | None
+    time_ps: float | None
+    knobs: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    confidence: str = "high"  # "high" | "medium" | "low"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Baseline against optimized.
+
+    ``ops`` columns: ``baseline_op``, ``optimized_op`` (null when added / removed), ``family``, ``phase``, ``match``
+    ("same" | "changed" | "replaced" | "added" | "removed"), ``confidence`` (0 to 1), ``evidence`` (what matched),
+    ``baseline_time_ps``, ``optimized_time_ps`` (self time), ``delta_time_ps``, ``baseline_calls``,
+    ``optimized_calls``, ``baseline_mean_ps``, ``optimized_mean_ps``, ``calls_time_ps``, ``per_call_time_ps``,
+    ``baseline_instructions``, ``optimized_instructions`` (HLO instructions in the row), ``program``, ``name_stack``,
+    ``source``; largest change first. A row is a group of instructions that do the same thing (one per unrolled layer).
+    """
+
+    comparable: bool
+    normalization: str  # "step" | "run" | "token" | "flop"
+    verdict: str
+    baseline: Summary
+    optimized: Summary
+    delta: Delta
+    contributions: tuple[Contribution, ...]
+    matched_time_fraction: float
+    baseline_matched_fraction: float
+    optimized_matched_fraction: float
+    ops: pl.DataFrame
+    knobs: tuple[Knob, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[Note, ...] = field(default=())
