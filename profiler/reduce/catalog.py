@@ -1,0 +1,119 @@
+"""The ops of one file, each described once and classified once all are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from profiler.analysis import families
+from profiler.hlo import HloModule, Instruction
+from profiler.trace import OPS_COLUMNS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FUSION_CATEGORY = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
+
+
+@dataclass
+class Entry:
+    """What is known of one op; see OPS_COLUMNS."""
+
+    program: str | None
+    program_id: str | None
+    op: str
+    hlo: bool
+    facts: families.OpFacts
+    category: str | None = None
+    flops: int | None = None
+    bytes_accessed: int | None = None
+
+
+@dataclass
+class Catalog:
+    """Numbers ops as they are met. Keys are (program id, name) with HLO, anything hashable without."""
+
+    entries: list[Entry] = field(default_factory=list)
+    _ids: dict[Any, int] = field(default_factory=dict)
+
+    def op_id(self, key: Any, make: Callable[[], Entry]) -> int:
+        """The number of an op, described by ``make`` when it is new."""
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self.entries)
+            self.entries.append(make())
+        return found
+
+    def frame(self) -> tuple[pl.DataFrame, NDArray[np.uint8]]:
+        """Trace.ops for this file (op_id from 0), and the sweep rank of each op."""
+        programs: dict[str | None, list[families.OpFacts]] = {}
+        for entry in self.entries:
+            programs.setdefault(entry.program_id, []).append(entry.facts)
+        contexts = {program: families.program_facts(facts) for program, facts in programs.items()}
+        rows: dict[str, list[Any]] = {name: [] for name in OPS_COLUMNS}
+        ranks = np.zeros(len(self.entries), np.uint8)
+        for op_id, entry in enumerate(self.entries):
+            facts = entry.facts
+            family = families.family(facts)
+            ranks[op_id] = families.rank(family)
+            for name, value in (
+                ("op_id", op_id),
+                ("program", entry.program),
+                ("program_id", entry.program_id),
+                ("op", entry.op),
+                ("hlo", entry.hlo),
+                ("category", entry.category),
+                ("opcode", families.opcode_of(facts)),
+                ("family", family),
+                ("phase", families.phase(facts, contexts[entry.program_id])),
+                ("kernel", families.kernel_name(facts)),
+                ("name_stack", facts.name_stack),
+                ("source", facts.source),
+                ("shape", facts.shape),
+                ("flops", entry.flops),
+                ("bytes_accessed", entry.bytes_accessed),
+            ):
+                rows[name].append(value)
+        return pl.DataFrame(rows, schema={name: getattr(pl, kind) for name, kind in OPS_COLUMNS.items()}), ranks
+
+
+@lru_cache(maxsize=1 << 16)
+def _category(opcode: str, fusion_kind: str | None) -> str:
+    return FUSION_CATEGORY.get(fusion_kind or "", "fusion") if opcode == "fusion" else opcode
+
+
+def instruction_entry(
+    module: HloModule, program_id: str, instruction: Instruction, *, hlo: bool, kernel: str | None = None, op: str | None = None
+) -> Entry:
+    """An op described by its HLO instruction: GPU kernels and CPU ops. ``op`` names it where its own name would not do."""
+    return Entry(
+        program=module.name,
+        program_id=program_id if hlo else None,
+        op=op or instruction.name,
+        hlo=hlo,
+        facts=families.OpFacts(
+            name=instruction.name,
+            opcode=instruction.opcode,
+            category=(category := _category(instruction.opcode, instruction.fusion_kind)),
+            name_stack=instruction.op_name or None,
+            shape=instruction.shape,
+            custom_call_target=instruction.custom_call_target or None,
+            kernel=kernel,
+            fused_opcodes=instruction.fused_opcodes,
+            fused_op_names=instruction.fused_op_names,
+            source=instruction.source or None,
+        ),
+        category=category,
+        flops=_bounded(instruction.flops),
+        bytes_accessed=_bounded(instruction.bytes_accessed),
+    )
+
+
+def _bounded(value: float | None) -> int | None:
+    """A count that fits 64 bits; a damaged shape can claim more."""
+    return int(value) if value is not None and 0 <= value < 2**62 else None

@@ -1,0 +1,147 @@
+"""Which spans of a device's time are its steady steps, and how that was found.
+
+In this order: the ``Steps`` line, ``step_num`` annotations of the host, repeats of the dominant program. A step lasts
+from its start to the next one's. Where nothing repeats, the whole recording, first to last op, is one unit: "run".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from profiler.hlo import HloModule
+from profiler.results import Note
+from profiler.trace import Marks, Timeline, Windows
+
+# A first or last step with under this share of the usual number of ops was cut by the start or end of the recording.
+WHOLE_SHARE = 0.9
+MIN_MARKS = 2
+
+
+def windows(
+    timeline: Timeline,
+    ops: pl.DataFrame,
+    steps: Marks | None,
+    annotations: Marks | None,
+    modules: Marks | None,
+    programs: dict[str, HloModule],
+) -> tuple[Windows, list[Note]]:
+    """The steady steps of one device.
+
+    Args:
+        timeline: its spans; must not be empty.
+        ops: Trace.ops of the file.
+        steps: its ``Steps`` line, if any.
+        annotations: host annotations with a step number, if any.
+        modules: its ``XLA Modules`` line, if any.
+        programs: HLO modules by program id, for devices without a module line.
+    """
+    notes: list[Note] = []
+    for marks, source in (
+        (steps, "Steps line"),
+        (annotations, "step_num annotations"),
+        (_dominant_module(modules), "repeats of the dominant program"),
+        (None if modules else _executions(timeline, ops, programs), "repeats of the dominant program"),
+    ):
+        if marks is None:
+            continue
+        spans, dropped = _steady(marks, timeline)
+        if len(spans):
+            if dropped:
+                notes.append(Note("steps_dropped", dropped))
+            return Windows(spans, source, "step"), notes
+    first = int(timeline.start_ps.min())
+    last = int((timeline.start_ps + timeline.duration_ps).max())
+    return Windows(np.array([[first, max(last, first)]], np.int64), "whole recording, first to last op", "run"), notes
+
+
+def _steady(marks: Marks, timeline: Timeline) -> tuple[NDArray[np.int64], str]:
+    """Start-to-start spans of whole steps. The last start only ends the step before it."""
+    keep = marks.end_ps > marks.start_ps
+    zero = int((~keep).sum())
+    starts = np.unique(marks.start_ps[keep])
+    if len(starts) < MIN_MARKS:
+        return np.zeros((0, 2), np.int64), ""
+    spans = np.stack([starts[:-1], starts[1:]], axis=1)
+    begins = np.sort(timeline.start_ps[timeline.counted])
+    counts = np.searchsorted(begins, spans[:, 1]) - np.searchsorted(begins, spans[:, 0])
+    busy = counts > 0
+    if not busy.any():
+        return np.zeros((0, 2), np.int64), ""
+    usual = float(np.median(counts[busy]))
+    whole = counts >= WHOLE_SHARE * usual
+    edge = np.ones(len(spans), np.bool_)
+    if len(spans) > 1:
+        edge[1:-1] = False
+    # Inside the recording a step with fewer ops is a different step, not a cut one; without any op it is none.
+    kept = np.where(edge, whole, busy)
+    cut = int((~kept).sum())
+    reasons = [f"{zero} of zero length" if zero else "", f"{cut} cut or empty" if cut else ""]
+    text = " and ".join(reason for reason in reasons if reason)
+    return spans[kept], f"{text} left out of the steady steps" if text else ""
+
+
+def _dominant_module(modules: Marks | None) -> Marks | None:
+    """Executions of the program that takes the most time."""
+    if modules is None or not len(modules.start_ps):
+        return None
+    names = np.array(modules.names)
+    durations = modules.end_ps - modules.start_ps
+    totals = {name: int(durations[names == name].sum()) for name in dict.fromkeys(modules.names)}
+    chosen = names == max(totals, key=lambda name: totals[name])
+    return Marks(modules.start_ps[chosen], modules.end_ps[chosen], tuple(names[chosen].tolist()))
+
+
+def _executions(timeline: Timeline, ops: pl.DataFrame, programs: dict[str, HloModule]) -> Marks | None:
+    """Executions of the dominant program where no module line tells them: by run id, else by an op that runs once each."""
+    program_of_op = ops["program_id"].to_list()
+    codes = {name: code for code, name in enumerate(dict.fromkeys(program_of_op))}
+    program = np.array([codes[name] for name in program_of_op], np.int64)[timeline.op]
+    totals = {
+        name: int(timeline.duration_ps[program == code].sum()) for name, code in codes.items() if name is not None
+    }
+    if not totals:
+        return None
+    dominant = max(totals, key=lambda name: totals[name])
+    mine = program == codes[dominant]
+    start, end = timeline.start_ps[mine], timeline.start_ps[mine] + timeline.duration_ps[mine]
+    runs = timeline.run[mine]
+    if (runs >= 0).all() and len(np.unique(runs)) >= MIN_MARKS:
+        _, code = np.unique(runs, return_inverse=True)
+        code = code.reshape(-1)
+        first = np.full(code.max() + 1, np.iinfo(np.int64).max)
+        last = np.full(code.max() + 1, np.iinfo(np.int64).min)
+        np.minimum.at(first, code, start)
+        np.maximum.at(last, code, end)
+        order = np.argsort(first)
+        return Marks(first[order], last[order], (dominant,) * len(first))
+    return _anchored(start, end, timeline.op[mine], ops, programs.get(dominant), dominant)
+
+
+def _anchored(
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    op: NDArray[np.int32],
+    ops: pl.DataFrame,
+    module: HloModule | None,
+    program_id: str,
+) -> Marks | None:
+    """Starts of an op of the entry computation that ran as often as most of them: the earliest such op."""
+    numbers, counts = np.unique(op, return_counts=True)
+    names = ops["op"].to_list()
+    if module is not None:
+        entry = module.entry_op_names
+        inside = np.array([names[number] in entry for number in numbers])
+        if inside.any():
+            numbers, counts = numbers[inside], counts[inside]
+    repeated = counts >= MIN_MARKS
+    if not repeated.any():
+        return None
+    values, frequency = np.unique(counts[repeated], return_counts=True)
+    usual = int(values[np.argmax(frequency)])
+    candidates = numbers[counts == usual]
+    anchor = min(candidates.tolist(), key=lambda number: int(start[op == number].min()))
+    chosen = np.sort(start[op == anchor])
+    ends = np.append(chosen[1:], end.max())
+    return Marks(chosen, np.maximum(ends, chosen + 1), (program_id,) * len(chosen))

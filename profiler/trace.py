@@ -1,0 +1,146 @@
+"""Trace: what one side's recordings reduce to. Frozen, and all that the analyses see.
+
+``ops`` documents every op once; ``op_sums`` counts it per device as XProf does; ``timelines`` hold the spans from
+which the exclusive (sweep) times come. The two differ on purpose, see docs/times.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+    from profiler.hlo import HloModule
+    from profiler.results import Note
+
+# One row per (file, program, op). `hlo` is false for device activity that no HLO op explains: kernels launched without
+# one, copies by the runtime. flops and bytes_accessed are per occurrence; null is unknown, never 0 for unknown.
+OPS_COLUMNS = {
+    "op_id": "Int32",
+    "program": "String",
+    "program_id": "String",
+    "op": "String",
+    "hlo": "Boolean",
+    "category": "String",
+    "opcode": "String",
+    "family": "String",
+    "phase": "String",
+    "kernel": "String",
+    "name_stack": "String",
+    "source": "String",
+    "shape": "String",
+    "flops": "Int64",
+    "bytes_accessed": "Int64",
+}
+
+# One row per (device, op) with what XProf's hlo_stats counts.
+OP_SUMS_COLUMNS = {
+    "device": "Int32",
+    "op_id": "Int32",
+    "occurrences": "Int64",
+    "total_time_ps": "Int64",
+    "self_time_ps": "Int64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of one file: the key is (file, host, plane), since two hosts both call theirs ``/device:TPU:0``.
+
+    ``peak_tflops`` is the chip's dense bf16 peak per JAX device; ``trace_peak_tflops`` what the trace itself says.
+    """
+
+    index: int
+    name: str
+    file: str
+    host: str
+    plane: str
+    platform: str  # "tpu" | "gpu" | "cpu"
+    type: str | None = None
+    peak_tflops: float | None = None
+    trace_peak_tflops: float | None = None
+    hbm_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Spans of one device in one clock, file order.
+
+    ``start_ps``, ``duration_ps`` int64; ``op`` int32, rows of Trace.ops; ``lane`` int32, one per line or stream, −1 for
+    spans in flight beside others (async lines); ``counted`` bool, true where the span is a call of its op (not the
+    done half of an async pair, not a span in flight); ``run`` int64, the execution the runtime says it is of, −1 where
+    it does not say.
+    """
+
+    start_ps: np.ndarray
+    duration_ps: np.ndarray
+    op: np.ndarray
+    lane: np.ndarray
+    counted: np.ndarray
+    run: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.start_ps)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Spans that delimit steps on one device, by start. ``names`` are step numbers or program names with their id."""
+
+    start_ps: np.ndarray
+    end_ps: np.ndarray
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The steady steps of one device: (n, 2) int64 [start, end) in ps, and how they were found."""
+
+    spans: np.ndarray
+    source: str
+    unit: str  # "step" | "run"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorPeaks:
+    """From allocator events, the largest over devices: within the recording, over the process's life, and the limit."""
+
+    window_peak_bytes: int | None = None
+    lifetime_peak_bytes: int | None = None
+    capacity_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One side: its devices that recorded ops, their ops, spans and steps.
+
+    ``programs`` maps (file, program id) to the HLO module, where the trace holds it. ``versions`` are what the trace
+    says of the software that made it. ``idle_devices`` are planes without a compute op.
+    """
+
+    label: str
+    files: tuple[str, ...]
+    kind: str  # "recorded" | "compiled"
+    devices: tuple[Device, ...]
+    idle_devices: tuple[Device, ...]
+    ops: pl.DataFrame
+    op_sums: pl.DataFrame
+    timelines: tuple[Timeline, ...]
+    windows: tuple[Windows, ...]
+    allocator: AllocatorPeaks
+    programs: Mapping[tuple[str, str], HloModule]
+    run_info: dict[str, Any] | None
+    versions: Mapping[str, str]
+    warnings: tuple[Note, ...]
+    recordings: int = 1
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def op_table(self) -> pl.DataFrame:
+        """ops joined with op_sums: one row per (device, op)."""
+        return self.op_sums.join(self.ops, on="op_id", how="left", maintain_order="left")

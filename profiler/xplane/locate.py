@@ -1,0 +1,100 @@
+"""From what a user typed to the files of one recording.
+
+A PATH is an .xplane.pb file, the same gzipped, a run folder (one file per host), a log folder (its latest run), any of
+them as ``label=PATH``, or several recordings of one side joined by commas.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiler.errors import UnreadableError
+
+SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
+_LABEL = re.compile(r"(?P<label>[^=/\\:]+)=(?P<path>.+)", re.DOTALL)
+_RUN_NAME = re.compile(r"\d{4}_\d{2}_\d{2}[_-]\d{2}_\d{2}_\d{2}.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The files of one run, one per host."""
+
+    name: str
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison: one recording, or several of the same configuration."""
+
+    label: str
+    recordings: tuple[Recording, ...]
+
+
+def locate(argument: str) -> Side:
+    """The recordings that a PATH argument names.
+
+    Args:
+        argument: see the module's docstring. What exists on disk as it stands is never split at "=" or ",".
+
+    Raises:
+        UnreadableError: nothing is there, or what is there holds no .xplane.pb file.
+    """
+    label, rest = None, argument
+    match = _LABEL.fullmatch(argument)
+    if match and not Path(argument).exists():
+        label, rest = match["label"], match["path"]
+    parts = [rest] if Path(rest).exists() else [part for part in rest.split(",") if part]
+    if not parts:
+        raise UnreadableError("names no file", file=argument or "''")
+    recordings = tuple(_recording(Path(part).expanduser()) for part in parts)
+    return Side(label or recordings[0].name, recordings)
+
+
+def host_name(file: Path) -> str:
+    """The host that wrote a file, as its name says: ``<host>.xplane.pb``."""
+    for suffix in reversed(SUFFIXES):
+        if file.name.endswith(suffix):
+            return file.name[: -len(suffix)]
+    return file.stem
+
+
+def _recording(path: Path) -> Recording:
+    try:
+        if path.is_dir():
+            return _run(path)
+        if not path.exists():
+            raise UnreadableError("no such file or folder", file=path)
+        if not path.is_file():
+            raise UnreadableError("not a file", file=path)
+    except PermissionError as error:
+        raise UnreadableError("permission denied", file=path) from error
+    return Recording(host_name(path), (path,))
+
+
+def _run(folder: Path) -> Recording:
+    """A run folder as it is; of a log folder, the latest run below plugins/profile."""
+    files = _profiles(folder)
+    if files:
+        return Recording(folder.name, files)
+    runs = {file.parent for suffix in SUFFIXES for file in folder.glob(f"**/plugins/profile/*/*{suffix}")}
+    if folder.name == "profile" or not runs:
+        runs |= {file.parent for suffix in SUFFIXES for file in folder.glob(f"*/*{suffix}")}
+    if not runs:
+        raise UnreadableError(
+            "holds no .xplane.pb file", file=folder, remedy="give a file, a run folder, or a log folder above plugins/profile"
+        )
+    latest = max(runs, key=_age_key)
+    return Recording(latest.name, _profiles(latest))
+
+
+def _age_key(run: Path) -> tuple[str, float]:
+    """Runs named by their start time compare by name (a copy resets file times); others by their newest file."""
+    stamped = run.name if _RUN_NAME.fullmatch(run.name) else ""
+    return stamped, max(file.stat().st_mtime for file in _profiles(run))
+
+
+def _profiles(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted(file for file in folder.iterdir() if file.name.endswith(SUFFIXES) and file.is_file()))

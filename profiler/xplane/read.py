@@ -1,0 +1,219 @@
+"""Opens a profile and decodes what the scanner leaves alone: plane stats, event metadata, HLO protos."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from profiler.errors import UnreadableError
+from profiler.xplane import scan
+from profiler.xplane.schema import xspace
+
+MAX_TEXT_BYTES = 64 << 20  # a compressed stat may not unpack to more than this
+_REPLACEMENT = b"\xef\xbf\xbd"
+
+
+@dataclass(frozen=True, slots=True)
+class EventName:
+    """One event_metadata entry: what every event with this id shares. ``stats`` values are decoded."""
+
+    id: int
+    name: str
+    display_name: str
+    stats: Mapping[str, Any]
+
+    @property
+    def short(self) -> str:
+        """The display name, or the name where there is none: what XProf calls the op."""
+        return self.display_name or self.name
+
+
+@dataclass
+class PlaneNames:
+    """The tables of one plane: stat names, plane stats, and event names decoded on demand."""
+
+    stat_names: dict[int, str]
+    stats: dict[str, Any]
+    _entries: dict[int, Any]
+    damaged: bool = False
+    _cache: dict[int, EventName] = field(default_factory=dict)
+
+    def stat_id(self, name: str) -> int:
+        """The id of a stat in this plane, -1 where the plane never uses it."""
+        if not hasattr(self, "_ids"):
+            self._ids = {text: key for key, text in self.stat_names.items()}
+        return self._ids.get(name, -1)
+
+    def event(self, metadata_id: int) -> EventName | None:
+        """The metadata of an event id, None where the file lacks it."""
+        found = self._cache.get(metadata_id)
+        if found is None:
+            entry = self._entries.get(metadata_id)
+            if entry is None:
+                return None
+            found = EventName(
+                metadata_id,
+                text(entry.name),
+                text(entry.display_name),
+                {self.stat_names.get(stat.metadata_id, ""): stat_value(stat, self.stat_names) for stat in entry.stats},
+            )
+            self._cache[metadata_id] = found
+        return found
+
+    def ids_by_name(self, names: set[bytes]) -> dict[int, bytes]:
+        """The event ids whose name is one of ``names``; decodes nothing else."""
+        return {key: entry.name for key, entry in self._entries.items() if entry.name in names}
+
+    def events(self) -> Iterator[EventName]:
+        """Every event name of the plane."""
+        for key in self._entries:
+            event = self.event(key)
+            if event is not None:
+                yield event
+
+
+def text(data: bytes) -> str:
+    """Text of a trace: untrusted, perhaps not UTF-8."""
+    return data.decode("utf-8", errors="replace")
+
+
+def stat_value(stat: Any, stat_names: Mapping[int, str]) -> Any:
+    """The value of an XStat message: references resolved, text decoded, bytes as they are; None where unset."""
+    kind = stat.WhichOneof("value")
+    if kind is None:
+        return None
+    value = getattr(stat, kind)
+    if kind == "str_value":
+        return text(value)
+    if kind == "ref_value":
+        return stat_names.get(value, "")
+    if kind == "gzip_value":
+        return text(_inflate(value))
+    return value
+
+
+def _inflate(data: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=47).decompress(data, MAX_TEXT_BYTES)
+    except zlib.error:
+        return b""
+
+
+def plane_names(buffer: Any, plane: scan.Plane) -> PlaneNames:
+    """Decodes the tables of a plane. Entries that protobuf refuses are left out and ``damaged`` is set."""
+    view = memoryview(buffer)
+    data = b"".join(bytes(view[start:end]) for start, end in plane.metadata)
+    damaged = False
+    try:
+        message = xspace().XPlane.FromString(data)
+    except Exception:  # protobuf's DecodeError differs between versions
+        damaged = True
+        message = _salvage(data)
+    stat_names = {entry.key: text(entry.value.name) for entry in message.stat_metadata}
+    stats = {stat_names.get(stat.metadata_id, ""): stat_value(stat, stat_names) for stat in message.stats}
+    return PlaneNames(stat_names, stats, {entry.key: entry.value for entry in message.event_metadata}, damaged)
+
+
+def _salvage(data: bytes) -> Any:
+    """The tables of a plane, entry by entry, without those that do not parse."""
+    message = xspace().XPlane()
+    for start, end in _entries(data):
+        try:
+            message.MergeFromString(data[start:end])
+        except Exception:
+            continue
+    return message
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, int]]:
+    """The byte ranges, tags included, of consecutive length-delimited fields, up to the first that is none."""
+    position = 0
+    while position < len(data):
+        tag, after_tag = _varint(data, position)
+        if tag & 7 != 2:
+            return
+        length, start = _varint(data, after_tag)
+        if start + length > len(data):
+            return
+        yield position, start + length
+        position = start + length
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for count in range(10):
+        if position + count >= len(data):
+            break
+        byte = data[position + count]
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:
+            return value, position + count + 1
+    return 0, len(data)
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """The bytes of a profile, mapped where the file is not compressed.
+
+    Raises:
+        UnreadableError: missing, empty, not readable, or rewritten as text.
+    """
+    try:
+        if file.name.endswith(".gz"):
+            with gzip.open(file) as stream:
+                data = stream.read()
+            _refuse_text(data, file)
+            yield data
+            return
+        with open(file, "rb") as stream:
+            if file.stat().st_size == 0:
+                raise UnreadableError("is empty", file=file, remedy="the profiler was stopped before it wrote anything")
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                _refuse_text(mapped, file)
+                yield mapped
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UnreadableError(f"is not a whole gzip file ({error})", file=file, remedy="copy it again") from error
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=file) from error
+
+
+def _refuse_text(data: Any, file: Path) -> None:
+    """A binary file that went through a text tool has U+FFFD where bytes were lost: nothing can be read back."""
+    if len(data) == 0:
+        raise UnreadableError("is empty", file=file, remedy="the profiler was stopped before it wrote anything")
+    head = bytes(data[: 1 << 20])
+    replaced = head.count(_REPLACEMENT)
+    if replaced < 16 or replaced * 3 * 50 < len(head):
+        return
+    try:
+        head[: len(head) - 3].decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 8:
+            return
+    whole = bytes(data)
+    raise UnreadableError(
+        f"was rewritten as UTF-8 text: {whole.count(_REPLACEMENT):,} times the bytes EF BF BD stand where binary data was "
+        "lost, and it cannot be restored",
+        file=file,
+        remedy="copy the original again in binary mode, for example as .gz",
+    )
+
+
+def float_of(value: Any) -> float | None:
+    """A stat as a number, None where it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def double_bits(bits: int) -> float:
+    """The double whose IEEE-754 bits an int64 column holds."""
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
