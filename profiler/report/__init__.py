@@ -1,0 +1,103 @@
+"""Renderers: a frozen result in, bytes in one format out. None computes a figure of its own.
+
+A *view* turns a result into blocks (``model``); text and Markdown draw blocks. JSON and CSV take the result itself,
+HTML a page of its own. Modules are imported when their format is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profiler.api import OpTable
+    from profiler.report.model import Document
+    from profiler.report.output import Style
+    from profiler.results import Diff, Summary
+
+
+def render_summary(summary: Summary, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler summary``: text, json, markdown or csv (the families)."""
+    if format_name == "json":
+        from profiler.report.json_ import summary_object, to_json
+
+        return to_json(summary_object(summary)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import summary_csv
+
+        return _encode(summary_csv(summary))
+    from profiler.report.summary_view import summary_document
+
+    return _draw(summary_document(summary, top), format_name, style)
+
+
+def render_ops(table: OpTable, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler ops``: text, json, markdown, csv or parquet. The data formats hold every row unless ``top`` is set."""
+    if format_name == "json":
+        from profiler.report.json_ import ops_object, to_json
+
+        return to_json(ops_object(table, top)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import ops_csv
+
+        return _encode(ops_csv(table, top))
+    if format_name == "parquet":
+        import io
+
+        buffer = io.BytesIO()
+        table.ops.head(top or table.ops.height).write_parquet(buffer)
+        return buffer.getvalue()
+    from profiler.report.ops_view import ops_document
+
+    return _draw(ops_document(table, top), format_name, style)
+
+
+def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler diff``: text, json, markdown or csv (the matched ops)."""
+    if format_name == "json":
+        from profiler.report.json_ import diff_object, to_json
+
+        return to_json(diff_object(diff, top)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import diff_csv
+
+        return _encode(diff_csv(diff, top))
+    from profiler.report.diff_view import diff_document
+
+    return _draw(diff_document(diff, top), format_name, style)
+
+
+def render_peaks(format_name: str, style: Style) -> bytes:
+    """``profiler peaks``: text, json, markdown or csv."""
+    if format_name == "json":
+        from profiler.report.json_ import peaks_object, to_json
+
+        return to_json(peaks_object()).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import peaks_csv
+
+        return _encode(peaks_csv())
+    from profiler.report.ops_view import peaks_document
+
+    return _draw(peaks_document(), format_name, style)
+
+
+def render_html(diff: Diff) -> bytes:
+    """``profiler diff --html``: one self-contained page."""
+    from profiler.report.html import diff_page
+
+    return _encode(diff_page(diff))
+
+
+def _draw(document: Document, format_name: str, style: Style) -> bytes:
+    if format_name == "markdown":
+        from profiler.report.markdown import render_markdown
+
+        return _encode(render_markdown(document))
+    from profiler.report.text import render_text
+
+    return _encode(render_text(document, style))
+
+
+def _encode(text: str) -> bytes:
+    # Names of a damaged trace may hold lone surrogates, which UTF-8 has no bytes for.
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,69 @@
+"""Tables as CSV for spreadsheets and scripts: raw figures, unit in the header, empty for unknown.
+
+A text cell that a spreadsheet would take for a formula gets a leading apostrophe: names come from a trace and are
+never evaluated.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from profiler.report.json_ import peaks_object
+from profiler.results import Diff, Summary
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from profiler.api import OpTable
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def summary_csv(summary: Summary) -> str:
+    """The families of one recording, one row each."""
+    names = ("category", "family", "phase", "calls_per_step", "time_ps_per_step", "fraction")
+    return _write(names, (asdict(row) for row in summary.families))
+
+
+def ops_csv(table: OpTable, top: int | None = None) -> str:
+    """The per-op table."""
+    return _frame(table.ops, top)
+
+
+def diff_csv(diff: Diff, top: int | None = None) -> str:
+    """The matched ops of both sides; the split of the delta is in the JSON."""
+    return _frame(diff.ops, top)
+
+
+def peaks_csv() -> str:
+    """The chip table; sources are joined by spaces."""
+    chips = peaks_object()["chips"]
+    return _write(tuple(chips[0]), ({**chip, "sources": " ".join(chip["sources"])} for chip in chips))
+
+
+def _frame(frame: pl.DataFrame, top: int | None) -> str:
+    return _write(tuple(frame.columns), frame.head(top or frame.height).iter_rows(named=True))
+
+
+def _write(names: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(names)
+    for row in rows:
+        writer.writerow([_cell(row[key]) for key in names])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list | tuple):
+        value = "; ".join(map(str, value))
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA_STARTS) else value
+    return value

@@ -1,0 +1,163 @@
+"""A document as GitHub Markdown: a comment that reads without opening anything.
+
+GitHub refuses comments over 65,536 characters, so a report is at most 60,000 whatever the input: rows and long names
+give way first, and what was left out is said. Text of a trace cannot form tables, tags, links, mentions or math.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from profiler.report import units
+from profiler.report.model import (
+    BAD,
+    STRONG,
+    Block,
+    Cell,
+    Document,
+    Facts,
+    Items,
+    Line,
+    Notes,
+    Preformatted,
+    Table,
+    capped,
+)
+
+LIMIT = 60_000
+
+# (rows per table, notes and items per list, characters per name, per sentence): the first that fits is taken.
+_BUDGETS = (
+    (10_000, 1_000, 200, 2_000),
+    (200, 50, 160, 1_000),
+    (60, 30, 120, 600),
+    (25, 15, 80, 300),
+    (10, 8, 60, 200),
+    (3, 2, 30, 100),
+)
+
+_TAME = re.compile(r"[A-Za-z0-9_.,:;/%()\[\]{}=+*$~^' -]+")
+# Numeric entities are text in every place of a GitHub page, cells included, where a backslash would not always do.
+_ENTITIES = {ord(char): f"&#{ord(char)};" for char in "\\|<>`*_[]~$&:(){}!\"'"}
+# GitHub looks for mentions and issue numbers after it has decoded entities: a zero-width space breaks the word.
+_ENTITIES |= {ord("@"): "@&#8203;", ord("#"): "#&#8203;"}
+_LIST_MARKS = re.compile(r"^(\s*)([-+=]|\d+(?=[.)]))")
+
+
+def escape(text: str) -> str:
+    """Text of a trace as GitHub Markdown that shows exactly it, on one line."""
+    text = units.clean(text).translate(_ENTITIES)
+    # "- x", "1. x" and "===" at the start would be lists or headings.
+    return _LIST_MARKS.sub(lambda match: match[1] + "".join(f"&#{ord(char)};" for char in match[2]), text)
+
+
+def prose(text: str) -> str:
+    """A sentence of ours that quotes the trace: escaped where it could act, readable in the source otherwise."""
+    return escape(text).replace("&#40;", "(").replace("&#41;", ")").replace("&#39;", "'").replace("&#58; ", ": ")
+
+
+def name(text: str) -> str:
+    """A name: a code span when nothing in it can end one, escaped text otherwise."""
+    return f"`{text}`" if _TAME.fullmatch(text) and text.strip() == text else escape(text)
+
+
+def render_markdown(document: Document) -> str:
+    """The document as at most ``LIMIT`` characters of GitHub Markdown."""
+    text = ""
+    for budget in _BUDGETS:
+        text = "\n\n".join(_Renderer(*budget).blocks(document)) + "\n"
+        if len(text) <= LIMIT:
+            return text
+    # Not reachable with the views we have, whose number of blocks is fixed; a promise is a promise.
+    cut = text.rfind("\n\n", 0, LIMIT - 100)
+    return text[: max(cut, 0)] + "\n\n_Cut here: the report is longer than a comment can be._\n"
+
+
+class _Renderer:
+    """Draws blocks within one budget."""
+
+    def __init__(self, rows: int, entries: int, name_width: int, line_width: int):
+        self.rows, self.entries, self.name_width, self.line_width = rows, entries, name_width, line_width
+
+    def blocks(self, document: Document) -> Iterator[str]:
+        """Every block as Markdown, empty ones left out."""
+        yield f"### {self._line(document.title)}"
+        for block in document.blocks:
+            text = self._block(block)
+            if text:
+                yield text
+
+    def _block(self, block: Block) -> str:
+        if isinstance(block, Line):
+            text = self._line(block.text)
+            return f"**{text}**" if block.headline or block.tone == BAD else text
+        if isinstance(block, Facts):
+            return self._facts(block)
+        if isinstance(block, Table):
+            return self._table(capped(block, self.rows))
+        if isinstance(block, Notes):
+            return self._notes(block)
+        if isinstance(block, Items):
+            return self._items(block)
+        return self._preformatted(block)
+
+    def _line(self, text: str) -> str:
+        return prose(units.shorten(text, self.line_width))
+
+    def _cell(self, cell: Cell) -> str:
+        text = name(units.shorten(cell.text, self.name_width)) if cell.name else prose(cell.text)
+        if cell.under is not None:
+            text += f"<br>{prose(units.shorten(cell.under, self.name_width))}"
+        return f"**{text}**" if cell.tone == STRONG and text else text
+
+    def _facts(self, facts: Facts) -> str:
+        rows = [f"- {prose(title)}: {self._fact(cell)}" for title, cell in facts.rows]
+        return "\n".join(rows)
+
+    def _fact(self, cell: Cell) -> str:
+        return self._line(cell.text)
+
+    def _table(self, table: Table) -> str:
+        if not table.rows:
+            return ""
+        kept = [index for index, column in enumerate(table.columns) if not column.bar]
+        columns = [table.columns[index] for index in kept]
+        lines = [
+            "| " + " | ".join(prose(column.title) or " " for column in columns) + " |",
+            "|" + "|".join("---:" if column.numeric else "---" for column in columns) + "|",
+        ]
+        for row in (*table.rows, *((table.total,) if table.total is not None else ())):
+            lines.append("| " + " | ".join(self._cell(row[index]) or " " for index in kept) + " |")
+        body = "\n".join(lines)
+        remarks = [f"_{prose(text)}_" for text in (table.more and f"… {table.more}", table.caption) if text]
+        body = "\n\n".join([body, *remarks])
+        return _folded(table.title, body) if table.folded else f"#### {prose(table.title)}\n\n{body}"
+
+    def _notes(self, notes: Notes) -> str:
+        if not notes.notes:
+            return ""
+        lines = [f"- {self._line(note.message)} ({name(units.shorten(note.code, 60))})" for note in notes.notes]
+        body = "\n".join(self._some(lines))
+        return _folded(notes.title, body) if notes.folded else f"#### {prose(notes.title)}\n\n{body}"
+
+    def _items(self, items: Items) -> str:
+        lines = []
+        for number, (head, details) in enumerate(items.items, 1):
+            text = self._line(head.text)
+            lines.append(f"{number}. {f'**{text}**' if head.tone == STRONG else text}")
+            lines[-1] += "".join(f"\n   - {self._line(detail)}" for detail in details[:8])
+        return f"#### {prose(items.title)}\n\n" + "\n".join(self._some(lines))
+
+    def _some(self, lines: list[str]) -> list[str]:
+        hidden = len(lines) - self.entries
+        return lines if hidden <= 0 else [*lines[: self.entries], f"- … {hidden} more"]
+
+    def _preformatted(self, block: Preformatted) -> str:
+        # Inside a fence nothing acts but a fence: the lines have no backtick left.
+        lines = "\n".join(units.clean(line).replace("`", "'") for line in block.lines)
+        return f"#### {prose(block.title)}\n\n```text\n{lines}\n```"
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{prose(title)}</summary>\n\n{body}\n\n</details>"

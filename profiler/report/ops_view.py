@@ -1,0 +1,118 @@
+"""What ``profiler ops`` and ``profiler peaks`` say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from profiler.hardware import CHIPS, PEAK_DTYPE
+from profiler.report import units
+from profiler.report.model import DIM, STRONG, Column, Document, Items, Notes, Table, label, limit, name
+
+if TYPE_CHECKING:
+    from profiler.api import OpTable
+
+DEFAULT_ROWS = 30
+
+
+def ops_document(table: OpTable, top: int | None = None) -> Document:
+    """The per-op table, largest self time first.
+
+    Args:
+        table: the ops of one recording, already sorted.
+        top: rows; None for the default, 0 for all.
+    """
+    frame = table.ops
+    rows = frame.head(limit(top, DEFAULT_ROWS) or frame.height).to_dicts()
+    everything = float(frame["self_time_ps"].sum() or 0)
+    time = units.time_scale(row["self_time_ps"] for row in rows)
+    per_call = units.time_scale(row["self_time_ps"] / row["occurrences"] for row in rows if row["occurrences"])
+    shown = float(sum(row["self_time_ps"] for row in rows))
+    hidden = frame.height - len(rows)
+    body = Table(
+        "Ops",
+        (
+            Column("op", numeric=False),
+            Column("family", numeric=False),
+            Column("phase", numeric=False),
+            Column("calls"),
+            Column(f"self {time.unit}"),
+            Column("share"),
+            Column(f"mean {per_call.unit}"),
+            Column("TFLOP/s"),
+            Column("GB/s"),
+        ),
+        tuple(
+            (
+                name(row["op"]),
+                name(row["family"]),
+                name(row["phase"], DIM),
+                label(units.number(row["occurrences"])),
+                label(time.show(row["self_time_ps"])),
+                label(units.percent(row["self_time_ps"] / everything if everything else None)),
+                label(per_call.show(row["self_time_ps"] / row["occurrences"] if row["occurrences"] else None)),
+                label(_rate(row["flops"], row["total_time_ps"], 1.0)),  # FLOP per ps is TFLOP per s
+                label(_rate(row["bytes_accessed"], row["total_time_ps"], 1e3)),  # byte per ps is 1000 GB per s
+            )
+            for row in rows
+        ),
+        total=(
+            label(f"sum of {units.number(frame.height)} ops", STRONG),
+            label(""),
+            label(""),
+            label(""),
+            label(time.show(everything), STRONG),
+            label("100.0 %" if everything else units.UNKNOWN, STRONG),
+            label(""),
+            label(""),
+            label(""),
+        ),
+        caption=_basis(table.devices),
+        more=f"{hidden} more ops, {units.duration(everything - shown)} (--top 0 shows all)" if hidden else None,
+    )
+    return Document(f"profiler ops: {table.file}", (body, Notes("Warnings", table.warnings)))
+
+
+def _basis(devices: int) -> str:
+    over = f"summed over {devices} devices" if devices != 1 else "one device"
+    return f"self time, {over}; a loop does not count its body; rates use total time"
+
+
+def _rate(amount: float | None, time_ps: float | None, factor: float) -> str:
+    # Custom calls count 0 FLOPs: a rate of zero would be a figure nobody measured.
+    return units.number(amount / time_ps * factor) if amount and time_ps else "–"
+
+
+def peaks_document() -> Document:
+    """The chip table with sources."""
+    rows = tuple(
+        (
+            label(chip.name),
+            label(units.number(chip.chip_tflops)),
+            label(str(chip.devices_per_chip)),
+            label(units.number(chip.peak_tflops), STRONG),
+            label(units.number(chip.hbm_bytes / units.GIB)),
+            label(units.number(chip.hbm_bytes_per_s / 1e9)),
+            label(units.number(chip.chip_interconnect_gb_per_s)),
+            label(chip.interconnect, DIM),
+        )
+        for chip in CHIPS
+    )
+    table = Table(
+        f"Chips: dense {PEAK_DTYPE} peaks",
+        (
+            Column("chip", numeric=False),
+            Column("TFLOP/s chip"),
+            Column("devices"),
+            Column("TFLOP/s device"),
+            Column("HBM GiB"),
+            Column("HBM GB/s"),
+            Column("link GB/s"),
+            Column("counted", numeric=False),
+        ),
+        rows,
+        caption="HBM is nominal and per JAX device; links are per chip; MFU divides by the peak per JAX device",
+    )
+    sources = Items(
+        "Notes and sources", tuple((label(chip.name), (*filter(None, (chip.note,)), *chip.sources)) for chip in CHIPS)
+    )
+    return Document("profiler peaks", (table, sources))

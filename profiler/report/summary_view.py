@@ -1,0 +1,239 @@
+"""What ``profiler summary`` says about one recording, in the order a performance engineer asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from profiler.report import units
+from profiler.report.model import (
+    BAD,
+    DIM,
+    STRONG,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Line,
+    Notes,
+    Table,
+    capped,
+    label,
+    limit,
+    name,
+)
+from profiler.results import Memory, Summary
+
+DEFAULT_ROWS = 15
+ESTIMATE = "compiled, not recorded: every time is an estimate"
+
+
+def summary_document(summary: Summary, top: int | None = None) -> Document:
+    """The summary as blocks.
+
+    Args:
+        summary: one recording.
+        top: rows per table; None for the default, 0 for all.
+    """
+    blocks: list[Block] = [Facts(_facts(summary))]
+    if summary.kind == "compiled":
+        blocks.append(Line(ESTIMATE + ".", BAD))
+    rows = limit(top, DEFAULT_ROWS)
+    for table in (families_table(summary), kernels_table(summary), rerun_table(summary)):
+        if table.rows:
+            blocks.append(table if rows is None else capped(table, rows))
+    blocks.append(Notes("Warnings", summary.warnings))
+    return Document(f"profiler summary: {summary.label}", tuple(blocks))
+
+
+def _facts(summary: Summary) -> tuple[tuple[str, Cell], ...]:
+    facts = [("file", name(summary.file)), ("kind", kind_cell(summary)), ("devices", name(devices_text(summary)))]
+    facts.append((f"{summary.steps.unit}s", label(steps_text(summary))))
+    facts.append(("busy", label(f"{units.percent(summary.busy_fraction)} of the {summary.steps.unit}")))
+    facts.append(("MFU", Cell(mfu_text(summary), BAD if impossible(summary.mfu) else STRONG)))
+    if summary.hfu is not None:
+        facts.append(("HFU", label(f"{units.percent(summary.hfu)}, re-runs counted")))
+    facts.append(("re-runs", label(rerun_text(summary))))
+    facts.append(("HBM peak", label(memory_text(summary.memory))))
+    return tuple(facts)
+
+
+def kind_cell(summary: Summary) -> Cell:
+    """ "recorded", or a compiled profile marked as the estimate it is."""
+    return label(f"estimate ({ESTIMATE})", BAD) if summary.kind == "compiled" else label(summary.kind)
+
+
+def devices_text(summary: Summary) -> str:
+    """Devices grouped by what they are: "4 × TPU v6 Lite (918 TFLOP/s dense bf16 and 32.0 GiB HBM each)"."""
+    groups = Counter((device.type, device.peak_tflops, device.hbm_bytes) for device in summary.devices)
+    hosts = {device.host for device in summary.devices if device.host}
+    parts = []
+    for (kind, peak, hbm), count in groups.items():
+        peak_text = f"{units.number(peak)} TFLOP/s dense bf16" if peak is not None else "peak n/a"
+        hbm_text = f"{units.size(hbm)} HBM" if hbm is not None else "HBM n/a"
+        parts.append(f"{count} × {kind or 'unknown device'} ({peak_text}, {hbm_text}{' each' if count > 1 else ''})")
+    text = "; ".join(parts) or "none recorded"
+    return f"{text}, {len(hosts)} hosts" if len(hosts) > 1 else text
+
+
+def steps_text(summary: Summary) -> str:
+    """Count, mean, median and spread, with where the steps were found."""
+    steps = summary.steps
+    scale = units.time_scale((steps.p90_ps, steps.mean_ps))
+    mean = f"mean {scale.show(steps.mean_ps)} {scale.unit}"
+    if steps.count <= 1:
+        return f"{steps.count} ({steps.source}): {mean}; no spread from one sample"
+    spread = f"{scale.show(steps.p10_ps)} to {scale.show(steps.p90_ps)}"
+    return f"{steps.count} steady ({steps.source}): {mean}, median {scale.show(steps.median_ps)}, p10 to p90 {spread}"
+
+
+def impossible(mfu: float | None) -> bool:
+    """More FLOPs than the chip can do."""
+    return mfu is not None and mfu > 1
+
+
+def mfu_text(summary: Summary) -> str:
+    """MFU with its formula and numbers, or what is missing for it."""
+    inputs = summary.mfu_inputs
+    if summary.mfu is None:
+        missing = [
+            text
+            for value, text in (
+                (inputs.model_tflops_per_device_per_step, "model FLOPs are unknown (--model-tflops or --config)"),
+                (inputs.peak_tflops, "the device's peak is unknown (--peak-tflops)"),
+                (inputs.step_time_ps, "the step time is unknown"),
+            )
+            if value is None
+        ]
+        return f"{units.UNKNOWN}: {' and '.join(missing)}" if missing else units.UNKNOWN
+    text = (
+        f"{units.percent(summary.mfu, 2)} = {units.number(inputs.model_tflops_per_device_per_step)} model TFLOP / "
+        f"({units.duration(inputs.step_time_ps)} × {units.number(inputs.peak_tflops)} TFLOP/s)"
+    )
+    if inputs.convention:
+        text += f"; FLOPs: {inputs.convention}"
+    if impossible(summary.mfu):
+        text += " — impossible: above 100 %. Check the model FLOPs and the peak"
+    return text
+
+
+def rerun_text(summary: Summary) -> str:
+    """Rematerialised work in one phrase."""
+    remat = summary.remat
+    if not remat.rerun_calls_per_step:
+        return "none seen"
+    calls, time = units.number(remat.rerun_calls_per_step), units.duration(remat.rerun_time_ps_per_step)
+    return f"{calls} calls, {time} per {summary.steps.unit} ({units.percent(remat.fraction)})"
+
+
+def memory_text(memory: Memory) -> str:
+    """The peaks that are known, each with its kind, and the capacity."""
+    peaks = [f"{units.size(value)} {kind}" for kind, value in memory_peaks(memory) if value is not None]
+    text = ", ".join(peaks) or units.UNKNOWN
+    return f"{text}, of {units.size(memory.capacity_bytes)}" if memory.capacity_bytes is not None else text
+
+
+def memory_peaks(memory: Memory) -> tuple[tuple[str, int | None], ...]:
+    """The three peaks that are never mixed."""
+    return (
+        ("static", memory.static_peak_bytes),
+        ("in the window", memory.window_peak_bytes),
+        ("lifetime", memory.lifetime_peak_bytes),
+    )
+
+
+def estimated(summary: Summary, title: str) -> str:
+    """A column title or caption that says when its times are not measured."""
+    return f"{title} (est.)" if summary.kind == "compiled" else title
+
+
+def families_table(summary: Summary) -> Table:
+    """Where the step goes: exclusive categories that sum to the step."""
+    rows = sorted(summary.families, key=lambda row: -row.time_ps_per_step)
+    scale = units.time_scale(row.time_ps_per_step for row in rows)
+    unit = summary.steps.unit
+    widest = max((row.fraction for row in rows), default=0.0) or 1.0
+    return Table(
+        f"Where the {unit} goes",
+        (
+            Column("family", numeric=False),
+            Column("phase", numeric=False),
+            Column("kind", numeric=False),
+            Column(f"calls/{unit}"),
+            Column(estimated(summary, scale.unit)),
+            Column("share"),
+            Column("", numeric=False, bar=True),
+        ),
+        tuple(
+            (
+                name(row.family),
+                name(row.phase, DIM),
+                label(row.category, DIM),
+                label(units.number(row.calls_per_step) if row.calls_per_step is not None else "–"),
+                label(scale.show(row.time_ps_per_step)),
+                label(units.percent(row.fraction)),
+                label(str(row.fraction / widest)),
+            )
+            for row in rows
+        ),
+        total=(
+            label("sum", STRONG),
+            label(""),
+            label(""),
+            label(""),
+            label(scale.show(sum(row.time_ps_per_step for row in rows)), STRONG),
+            label(units.percent(sum(row.fraction for row in rows)), STRONG),
+            label("0"),
+        ),
+        caption=f"exclusive time per device and {unit}; overlapped communication counts as the compute that hides it",
+    )
+
+
+def kernels_table(summary: Summary) -> Table:
+    """Custom kernels: how often, how long, how fast."""
+    rows = sorted(summary.kernels, key=lambda row: -row.time_ps_per_step)
+    mean, total = (
+        units.time_scale(row.mean_time_ps for row in rows),
+        units.time_scale(row.time_ps_per_step for row in rows),
+    )
+    unit = summary.steps.unit
+    return Table(
+        "Kernels",
+        (
+            Column("kernel", numeric=False),
+            Column("phase", numeric=False),
+            Column(f"calls/{unit}"),
+            Column("calls/layer"),
+            Column(estimated(summary, f"mean {mean.unit}")),
+            Column(estimated(summary, f"{total.unit}/{unit}")),
+            Column("TFLOP/s"),
+        ),
+        tuple(
+            (
+                name(row.kernel),
+                name(row.phase, DIM),
+                label(units.number(row.calls_per_step)),
+                label(units.number(row.calls_per_layer)),
+                label(mean.show(row.mean_time_ps)),
+                label(total.show(row.time_ps_per_step)),
+                label(units.number(row.tflops_per_s)),
+            )
+            for row in rows
+        ),
+        caption="self time of the op table; overlapping streams may add up to more than the step",
+    )
+
+
+def rerun_table(summary: Summary) -> Table:
+    """Which families rematerialisation runs again."""
+    rows = sorted(summary.remat.by_family, key=lambda row: -row.time_ps_per_step)
+    scale = units.time_scale(row.time_ps_per_step for row in rows)
+    unit = summary.steps.unit
+    return Table(
+        "Re-run by rematerialisation",
+        (Column("family", numeric=False), Column(f"calls/{unit}"), Column(estimated(summary, f"{scale.unit}/{unit}"))),
+        tuple(
+            (name(row.family), label(units.number(row.calls_per_step)), label(scale.show(row.time_ps_per_step)))
+            for row in rows
+        ),
+    )
