@@ -1,0 +1,366 @@
+"""Family and phase of an op: what it is for, and in which part of the step.
+
+Evidence, best first: kernel names and name-stack scopes, then HLO opcode and XLA's category, then the name. Streams and
+lines play no part: a collective on a compute stream is a collective. docs/families.md explains every family.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from profiler.analysis import namestack
+from profiler.analysis.kernelnames import custom_kernel, gpu_family, kernel_family, stable
+from profiler.analysis.namestack import ProgramFacts, Stack
+from profiler.analysis.opfacts import (
+    ASYNC_COPY,
+    CONTROL,
+    DOTS,
+    ELEMENTWISE,
+    HOST,
+    INDEXED,
+    MOVES,
+    REDUCTIONS,
+    UNEXPLAINED,
+    OpFacts,
+    base_name,
+    opcode_of,
+    target_of,
+    words,
+)
+
+__all__ = [
+    "FAMILIES",
+    "PHASES",
+    "OpFacts",
+    "ProgramFacts",
+    "family",
+    "kernel_name",
+    "opcode_of",
+    "phase",
+    "program_facts",
+    "rank",
+]
+
+FAMILIES = (
+    "splash forward",
+    "splash backward (dq)",
+    "splash backward (dkv)",
+    "splash backward (fused)",
+    "attention",
+    "gmm forward",
+    "gmm dlhs",
+    "tgmm",
+    "router",
+    "MoE dispatch",
+    "dense matmul",
+    "quantized matmul",
+    "convolution",
+    "norm / elementwise",
+    "reduction",
+    "embedding",
+    "loss and logits",
+    "optimizer",
+    "copy / layout",
+    "other",
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective (other)",
+    "host transfer",
+    "async copy",
+    "wait",
+    "control flow",
+)
+PHASES = (
+    "teacher",
+    "student forward",
+    "student backward",
+    "re-run",
+    "optimizer",
+    "input",
+    "forward",
+    "backward",
+)  # fmt: skip
+COMPUTE, COMMUNICATION, TRANSFER, WAIT, CONTAINER = range(5)
+_RANKS = {
+    **dict.fromkeys(FAMILIES, COMPUTE),
+    **dict.fromkeys(
+        ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "collective (other)"),
+        COMMUNICATION,
+    ),
+    "host transfer": TRANSFER,
+    "async copy": TRANSFER,
+    "wait": WAIT,
+    "control flow": CONTAINER,
+}
+
+_COLLECTIVE = re.compile(
+    r"(reduce-scatter|all-to-all|all-gather|all-reduce|collective-permute|collective-broadcast|psum|ppermute)"
+)
+_COLLECTIVE_KIND = {
+    "psum": "all-reduce",
+    "ppermute": "collective-permute",
+    "collective-broadcast": "collective (other)",
+}
+_REDUCE_LEAF = re.compile(r"reduce_|arg(max|min)$|cum(sum|prod|max|min|logsumexp)$|reduce$|sum$|mean$")
+
+_DOT_LEAVES = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
+_TRIVIAL = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "fusion"})
+_ADDRESSED = frozenset({"dynamic-slice", "dynamic-update-slice", "gather", "scatter", "pad", "concatenate"})
+_ADDRESSES = frozenset({"add", "subtract", "compare", "select", "clamp", "and", "or", "multiply", "convert"})
+_MOVE_LEAVES = words(
+    """broadcast_in_dim concatenate copy copy_p dynamic_slice dynamic_update_slice expand_dims gather iota pad reshape
+    rev slice split squeeze transpose"""
+)
+_HOST_TARGETS = frozenset({"MoveToHost", "MoveToDevice", "annotate_device_placement"})
+_LAYOUT_TARGETS = frozenset({"ConcatBitcast", "SliceToDynamic", "PadToStatic", "AllocateBuffer", "Sharding"})
+
+
+def rank(family: str) -> int:
+    """Who gets a moment in which several ops run: 0 compute, 1 communication, 2 transfer, 3 wait, 4 container."""
+    return _RANKS.get(family, COMPUTE)
+
+
+def program_facts(ops: Iterable[OpFacts], *, distillation: bool = False) -> ProgramFacts:
+    """What the ops of one program say together; ``distillation`` if the run info says that it has a teacher."""
+    stacks = (text for op in ops for text in (op.name_stack, *op.fused_op_names))
+    return ProgramFacts.of(stacks, distillation=distillation)
+
+
+def phase(op: OpFacts, program: ProgramFacts | None = None) -> str | None:
+    """The phase of an op, one of ``PHASES``; None where it cannot be told.
+
+    Without ``program`` the op's own stack decides, and only scopes can tell student and teacher.
+    """
+    stack = _stack(op)
+    return namestack.phase_of(stack, op.name, program or ProgramFacts(named=False, differentiated=True))
+
+
+def kernel_name(op: OpFacts) -> str | None:
+    """A stable name for a custom kernel, free of tile sizes; None for what XLA compiled itself."""
+    return _kernel(op, opcode_of(op), _stack(op))
+
+
+def family(op: OpFacts) -> str:
+    """The family of an op, one of ``FAMILIES``."""
+    opcode, stack = opcode_of(op), _stack(op)
+    return (
+        _moved_or_contained(op, opcode)
+        or _kernel_family(op, opcode, stack)
+        or _by_scope(op, opcode, stack)
+        or _by_opcode(op, opcode, stack)
+        or (gpu_family(op.kernel or op.name) if opcode is None else None)
+        or "other"
+    )
+
+
+# --- the parts, in the order in which they decide ---------------------------------------------------------------------
+
+
+def _moved_or_contained(op: OpFacts, opcode: str | None) -> str | None:
+    """Collectives, host transfers, asynchronous copies and containers: whatever the scope."""
+    words = f"{op.category or ''} {base_name(op.name)}"
+    has_dot = not DOTS.isdisjoint(op.fused_opcodes) or "convolution" in words
+    for text in (opcode or "", words, *op.fused_opcodes):
+        match = _COLLECTIVE.search(text)
+        # A fusion of a matmul with a collective that runs beside it is the matmul.
+        if match and not (has_dot and opcode == "fusion"):
+            return _COLLECTIVE_KIND.get(match[1], match[1])
+    if opcode in CONTROL:
+        return "control flow"
+    if opcode in HOST or target_of(op) in _HOST_TARGETS:
+        return "host transfer"
+    if opcode is None and op.kernel is None:
+        return None
+    if opcode in ("send", "send-done", "recv", "recv-done"):
+        host = "is_host_transfer=true" in (op.hlo_text or "") or "host" in (op.category or "")
+        return "host transfer" if host else "collective (other)"
+    if opcode in ASYNC_COPY or opcode in MOVES or opcode == "fusion":
+        if _touches_host(op) and (opcode != "fusion" or _only_moves(op, _stack(op))):
+            return "host transfer"
+        if opcode in ASYNC_COPY:
+            return "async copy"
+    return None
+
+
+def _kernel_family(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
+    """Ops whose kernel is known by name."""
+    kernel = _kernel(op, opcode, stack)
+    kind = kernel_family(kernel) if kernel else None
+    if kind == "splash":
+        return _splash(op, kernel or "")
+    if kind == "gmm":
+        return _gmm(op, stack)
+    if kind in ("dense matmul", "norm / elementwise"):
+        return _by_scope(op, "dot" if kind == "dense matmul" else None, stack) or kind
+    return kind
+
+
+def _by_scope(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
+    """Arithmetic by the innermost scope that names a part of the model; layout changes stay what they are."""
+    role, dot = stack.role, _is_dot(op, opcode)
+    if dot:
+        stack = _dot_stack(op, stack)
+        role = stack.role
+    if stack.leaf in ("ragged_dot", "ragged_dot_general") and dot:
+        return _gmm(op, stack)
+    indexed = opcode in INDEXED or stack.leaf in INDEXED or not INDEXED.isdisjoint(op.fused_opcodes)
+    if role == "embedding" and (indexed or dot or opcode not in MOVES):
+        return "embedding"
+    if role == "dispatch" or ("moe" in stack.roles and role != "router" and indexed):
+        return "MoE dispatch" if indexed or dot or not _only_moves(op, stack) else None
+    if not dot and _only_moves(op, stack):
+        return None
+    if role in ("router", "optimizer"):
+        return role
+    if role in ("loss", "logits"):
+        return "loss and logits"
+    if role == "attention" and (not dot or _is_core(op, stack)):
+        return "attention" if dot or opcode not in UNEXPLAINED else None
+    return None
+
+
+def _by_opcode(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
+    """What the instruction does, where nothing says what for."""
+    if _is_dot(op, opcode):
+        return _matmul(op, opcode, _dot_stack(op, stack))
+    if opcode == "fusion":
+        if _only_moves(op, stack):
+            return "copy / layout"
+        reduces = not REDUCTIONS.isdisjoint(op.fused_opcodes) or "reduce" in op.name
+        if stack.role != "norm" and (reduces or (not op.fused_opcodes and _REDUCE_LEAF.match(stack.leaf))):
+            return "reduction"
+        return "norm / elementwise"
+    if opcode in MOVES:
+        return "copy / layout"
+    if opcode in REDUCTIONS:
+        return "norm / elementwise" if stack.role == "norm" else "reduction"
+    if opcode == "custom-call":
+        return "copy / layout" if target_of(op) in _LAYOUT_TARGETS else None
+    if opcode and opcode.endswith(("-done", "-update")):
+        return "wait"
+    return "norm / elementwise" if opcode in ELEMENTWISE else None
+
+
+# --- details ----------------------------------------------------------------------------------------------------------
+
+
+def _stack(op: OpFacts) -> Stack:
+    """The op's own stack; where it says no more than the program's name, that of the instructions fused into it."""
+    own = namestack.parse(op.name_stack) if op.name_stack else namestack.EMPTY
+    if len(own.segments) > 1 or not op.fused_op_names:
+        return own
+    return _dot_stack(op, namestack.parse(op.fused_op_names[-1]))
+
+
+def _dot_stack(op: OpFacts, stack: Stack) -> Stack:
+    """The stack of the matmul inside a fusion; the fusion's own stack is that of its last step."""
+    if stack.leaf in _DOT_LEAVES:
+        return stack
+    inner = (namestack.parse(text) for text in op.fused_op_names)
+    return next((s for s in inner if s.leaf in _DOT_LEAVES), stack)
+
+
+def _kernel(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
+    if opcode == "custom-call" or (opcode is None and stack.leaf == "pallas_call"):
+        return custom_kernel(op.name, stack, target_of(op))
+    if opcode is None and op.name != op.kernel and kernel_family(stable(op.name)) is not None:
+        return stable(op.name)  # a kernel launched for a custom call, with the HLO proto missing
+    return None
+
+
+def _splash(op: OpFacts, kernel: str) -> str:
+    """Which pass of splash attention. A fused backward keeps the name ``dkv`` and returns dq too.
+
+    dq then comes as partial sums per kv block, one dimension more than any other output; without it, dk and dv share
+    the highest rank (jax and tokamax splash_attention_kernel.py).
+    """
+    if "fwd" in kernel or not ("bwd" in kernel or "dkv" in kernel or "dq" in kernel):
+        return "splash forward"
+    if "fused" in kernel:
+        return "splash backward (fused)"
+    if "dkv" not in kernel and "dq" in kernel:
+        return "splash backward (dq)"
+    ranks = sorted((_ranks(op.shape or (op.hlo_text or "").partition(" custom-call(")[0])), reverse=True)
+    alone = len(ranks) > 1 and ranks[0] > ranks[1]
+    return "splash backward (fused)" if alone else "splash backward (dkv)"
+
+
+def _gmm(op: OpFacts, stack: Stack) -> str:
+    """Grouped matmul: forward (a re-run included), gradient of the tokens (dlhs), or of the weights (tgmm).
+
+    XLA's own ragged dot has one name for all; the weights' gradient is the one with a result per group.
+    """
+    if not stack.transposed or stack.rematted or ".remat" in op.name:
+        return "gmm forward"
+    ranks = _ranks(op.shape or "")
+    return "tgmm" if stack.leaf.startswith("ragged_dot") and ranks and max(ranks) == 3 else "gmm dlhs"
+
+
+def _matmul(op: OpFacts, opcode: str | None, stack: Stack) -> str:
+    """A matmul outside every scope with a family of its own."""
+    # The TPU compiler turns matmuls into convolutions; elsewhere a convolution is one.
+    convolves = opcode == "convolution" or "convolution" in op.fused_opcodes
+    if stack.leaf == "conv_general_dilated" or (convolves and not op.hlo_text and stack.leaf != "dot_general"):
+        return "convolution"
+    arguments = (op.hlo_text or "").partition(f" {opcode}(")[2].partition("), ")[0] if opcode in DOTS else ""
+    return "quantized matmul" if _narrow(arguments) or opcode == "scaled-dot" else "dense matmul"
+
+
+def _narrow(arguments: str) -> bool:
+    """Whether both operands of a dot are 8 bits or less."""
+    types = re.findall(r"(?:^|, )([a-z]+\d+\w*)\[", arguments)[:2]
+    return len(types) == 2 and all(re.match(r"f[468]e|[su][248]$", t) for t in types)
+
+
+def _is_dot(op: OpFacts, opcode: str | None) -> bool:
+    if opcode in DOTS or not DOTS.isdisjoint(op.fused_opcodes):
+        return True
+    if opcode != "fusion" or op.fused_opcodes:
+        return False
+    words = f"{op.category or ''} {op.name}"
+    return "convolution" in words or "gemm" in words or "dot" in words.replace("_", " ").replace(".", " ").split()
+
+
+def _is_core(op: OpFacts, stack: Stack) -> bool:
+    """Whether a matmul in an attention scope is q·k or p·v, rather than a projection by weights.
+
+    The core multiplies activations by activations, which share a batch dimension. An einsum's equation shows it, a dot
+    its batch dimensions; else a rank above 2, since XLA flattens a matmul without batch dimensions.
+    """
+    if stack.batched is not None:
+        return stack.batched
+    if op.hlo_text and " dot(" in op.hlo_text:
+        return "lhs_batch_dims={" in op.hlo_text
+    ranks = _ranks(op.shape or "")
+    return bool(ranks) and max(ranks) > 2
+
+
+def _only_moves(op: OpFacts, stack: Stack) -> bool:
+    """Whether an op moves or formats data and computes nothing."""
+    opcode = opcode_of(op)
+    if opcode != "fusion":
+        return opcode in MOVES or opcode in ASYNC_COPY
+    if op.category == "data formatting":
+        return True
+    inside = op.fused_opcodes - _TRIVIAL
+    if inside:
+        # Indexing computes addresses; that little arithmetic does not make it more than a move.
+        indexes = not inside.isdisjoint(_ADDRESSED)
+        return inside <= MOVES or (indexes and inside <= MOVES | _ADDRESSES and stack.leaf in _MOVE_LEAVES)
+    words = set(base_name(op.name).split("_")) - {"fusion", "loop", "input", "wrapped"}
+    return (bool(words) and words <= MOVES) or stack.leaf in _MOVE_LEAVES
+
+
+def _touches_host(op: OpFacts) -> bool:
+    return "S(5)" in (op.hlo_text or "") or "S(5)" in (op.shape or "")
+
+
+@lru_cache(maxsize=1 << 14)
+def _ranks(shape: str) -> tuple[int, ...]:
+    """Ranks of the arrays in a shape text."""
+    return tuple(len(dims.split(",")) if dims else 0 for dims in re.findall(r"[a-z]\w*\[([\d,<=]*)\]", shape))
