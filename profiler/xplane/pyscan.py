@@ -88,11 +88,11 @@ def signed(value: int) -> int:
 def _varint(data: Bytes, at: int, end: int, most: int = 10) -> tuple[int, int]:
     """(value, position behind). Bits above the 64th are dropped, as protobuf does."""
     value = shift = 0
-    for at in range(at, min(end, at + most)):
-        byte = data[at]
+    for place in range(at, min(end, at + most)):
+        byte = data[place]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at + 1
+            return value & 0xFFFFFFFFFFFFFFFF, place + 1
         shift += 7
     raise Malformed if shift == 7 * most else Cut
 
@@ -468,7 +468,7 @@ def events(
     wanted: Any,
     only: Any | None,
     require: int,
-) -> tuple[tuple[array[int], ...], list[tuple[array[int], ...]], int]:
+) -> tuple[tuple[array[int], ...], list[tuple[array[int], array[int], array[int]]], int]:
     """(metadata id, start, duration, occurrences) columns, (kind, value, length) per wanted stat, damaged."""
     ids = array("q", bytes(wanted))
     kept = None if only is None else frozenset(array("q", bytes(only)))
@@ -574,8 +574,8 @@ def sweep(
     n_keys: int,
 ) -> array[float]:
     """Events sorted by start ascending, then end descending; ``by_end`` gives their order by end."""
-    starts, ends, order, edges = (array("q", bytes(column)).tolist() for column in (start, end, by_end, windows))
-    rows, keys, lane_ids = (array("i", bytes(column)).tolist() for column in (window_row, key, lane))
+    starts, ends, edges = (array("q", bytes(column)).tolist() for column in (start, end, windows))
+    order, keys, lane_ids, rows = (array("i", bytes(column)).tolist() for column in (by_end, key, lane, window_row))
     lanes = _Lanes(keys, list(bytes(rank)), lane_ids)
     out = [[0.0] * (n_keys + 1) for _ in range(n_rows)]
     opened = closed = 0

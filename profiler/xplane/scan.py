@@ -379,8 +379,8 @@ def sweep(
 
     Candidates at an instant are the innermost open event of each lane >= 0 (the largest start, then the smaller end,
     then the later in the input) and every open event of lane -1, for lines whose events overlap without nesting. Among
-    them the smallest rank wins, and the piece of time up to the next start or end is divided equally among the candidates
-    of that rank. A piece without a candidate is idle.
+    them the smallest rank wins, and the piece of time up to the next start or end is divided equally among the
+    candidates of that rank. A piece without a candidate is idle.
 
     Args:
         start, end: int64 [N], ps. Events that do not end after their start are ignored.
@@ -410,14 +410,15 @@ def sweep(
     kept = np.flatnonzero(ends > starts)
     order = kept[np.lexsort((-ends[kept], starts[kept]))]
     starts, ends = starts[order], ends[order]
-    _, lanes = np.unique(np.append(lanes[order], np.int32(-1)), return_inverse=True)  # small numbers; -1 becomes 0
+    # Lanes become small numbers, with -1 in front so that it is number 0, and is -1 again in the end.
+    numbers = np.unique(np.append(np.int32(-1), lanes[order]), return_inverse=True)[1][1:].astype(np.int32) - np.int32(1)
     table = _scanner.sweep(
         starts,
         ends,
-        np.argsort(ends, kind="stable"),
+        np.argsort(ends, kind="stable").astype(np.int32),
         keys[order],
         ranks[order],
-        lanes[:-1].astype(np.int32) - np.int32(1),
+        numbers,
         edges,
         rows,
         n_rows,
