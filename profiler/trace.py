@@ -29,6 +29,7 @@ OPS_COLUMNS = {
     "category": "String",
     "opcode": "String",
     "family": "String",
+    "rank": "UInt8",
     "phase": "String",
     "kernel": "String",
     "name_stack": "String",

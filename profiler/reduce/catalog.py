@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import polars as pl
 
 from profiler.analysis import families
 from profiler.hlo import HloModule, Instruction
 from profiler.trace import OPS_COLUMNS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FUSION_CATEGORY = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
 
@@ -49,18 +45,16 @@ class Catalog:
             self.entries.append(make())
         return found
 
-    def frame(self) -> tuple[pl.DataFrame, NDArray[np.uint8]]:
-        """Trace.ops for this file (op_id from 0), and the sweep rank of each op."""
+    def frame(self, *, distillation: bool = False) -> pl.DataFrame:
+        """Trace.ops for this file, op_id from 0; ``distillation`` if the run is known to have a teacher."""
         programs: dict[str | None, list[families.OpFacts]] = {}
         for entry in self.entries:
             programs.setdefault(entry.program_id, []).append(entry.facts)
-        contexts = {program: families.program_facts(facts) for program, facts in programs.items()}
+        contexts = {program: families.program_facts(facts, distillation=distillation) for program, facts in programs.items()}
         rows: dict[str, list[Any]] = {name: [] for name in OPS_COLUMNS}
-        ranks = np.zeros(len(self.entries), np.uint8)
         for op_id, entry in enumerate(self.entries):
             facts = entry.facts
             family = families.family(facts)
-            ranks[op_id] = families.rank(family)
             for name, value in (
                 ("op_id", op_id),
                 ("program", entry.program),
@@ -70,6 +64,7 @@ class Catalog:
                 ("category", entry.category),
                 ("opcode", families.opcode_of(facts)),
                 ("family", family),
+                ("rank", families.rank(family)),
                 ("phase", families.phase(facts, contexts[entry.program_id])),
                 ("kernel", families.kernel_name(facts)),
                 ("name_stack", facts.name_stack),
@@ -79,7 +74,7 @@ class Catalog:
                 ("bytes_accessed", entry.bytes_accessed),
             ):
                 rows[name].append(value)
-        return pl.DataFrame(rows, schema={name: getattr(pl, kind) for name, kind in OPS_COLUMNS.items()}), ranks
+        return pl.DataFrame(rows, schema={name: getattr(pl, kind) for name, kind in OPS_COLUMNS.items()})
 
 
 @lru_cache(maxsize=1 << 16)

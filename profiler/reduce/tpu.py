@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def device_part(
     catalog: Catalog,
     programs: Programs,
     module_names: dict[str, str],
-    origin_ns: int,
+    scans: Scans,
 ) -> DevicePart:
     """Reduces one TensorCore's plane, with the SparseCore planes of the same chip as further lanes.
 
@@ -41,24 +42,21 @@ def device_part(
     (``offset_ps``), in which modules, steps and host events are given too.
     """
     reader = _Names(names, catalog, programs, module_names)
-    stats = scan.SpanStats(
-        *(names.stat_id(name) for name in ("device_offset_ps", "device_duration_ps", "program_id", "symbol_id"))
-    )
     sums: list[tuple[int, int, int, int]] = []
     columns = _Columns()
     damaged, resorted = 0, False
     for line in plane.lines:
         if line.name in OP_LINES:
-            table = scan.op_sums(buffer, line, stats, origin_ns)
+            table = scans.op_sums(line)
             damaged, resorted = damaged + table.damaged, resorted or table.resorted
             sums += reader.sums(table)
-        if line.name in OP_LINES + ASYNC_LINES:
-            columns.add(buffer, line, reader, origin_ns, in_flight=line.name in ASYNC_LINES)
+        if scans.spans_wanted and line.name in OP_LINES + ASYNC_LINES:
+            columns.add(scans.spans(line), reader, in_flight=line.name in ASYNC_LINES)
     for satellite, satellite_names in satellites:
         reader_there = _Names(satellite_names, catalog, programs, module_names)
         for line in satellite.lines:
-            if line.name in OP_LINES + ASYNC_LINES:
-                columns.add(buffer, line, reader_there, origin_ns, in_flight=line.name in ASYNC_LINES)
+            if scans.spans_wanted and line.name in OP_LINES + ASYNC_LINES:
+                columns.add(scans.spans(line), reader_there, in_flight=line.name in ASYNC_LINES)
     number = PLANE.match(plane.name)
     return DevicePart(
         name=f"TPU:{number[1]}" if number else plane.name,
@@ -67,11 +65,41 @@ def device_part(
         stats=names.stats,
         timeline=columns.timeline(),
         sums=sums_frame(sums),
-        steps=marks(buffer, plane, names, "Steps", origin_ns),
-        modules=marks(buffer, plane, names, "XLA Modules", origin_ns),
+        steps=marks(buffer, plane, names, "Steps", scans.origin_ns),
+        modules=marks(buffer, plane, names, "XLA Modules", scans.origin_ns),
         damaged=damaged,
         resorted=resorted,
     )
+
+
+class Scans:
+    """Line scans of one file, started ahead on a thread pool: the scanner works with the GIL released."""
+
+    def __init__(self, buffer: Any, origin_ns: int, pool: Executor, *, spans_wanted: bool) -> None:
+        self.buffer, self.origin_ns, self.pool, self.spans_wanted = buffer, origin_ns, pool, spans_wanted
+        self._sums: dict[int, Future[scan.OpSums]] = {}
+        self._spans: dict[int, Future[scan.Events]] = {}
+
+    def start(self, plane: scan.Plane, names: PlaneNames) -> None:
+        """Starts the scans that device_part will ask for."""
+        stats = scan.SpanStats(
+            *(names.stat_id(name) for name in ("device_offset_ps", "device_duration_ps", "program_id", "symbol_id"))
+        )
+        for line in plane.lines:
+            if line.name in OP_LINES:
+                self._sums[line.start] = self.pool.submit(scan.op_sums, self.buffer, line, stats, self.origin_ns)
+            if self.spans_wanted and line.name in OP_LINES + ASYNC_LINES:
+                self._spans[line.start] = self.pool.submit(
+                    scan.events, self.buffer, line, scan.SpanStats(), (), self.origin_ns
+                )
+
+    def op_sums(self, line: scan.Line) -> scan.OpSums:
+        """Per-op sums in the device's own clock."""
+        return self._sums.pop(line.start).result()
+
+    def spans(self, line: scan.Line) -> scan.Events:
+        """Spans in the profiler's common clock."""
+        return self._spans.pop(line.start).result()
 
 
 def marks(buffer: Any, plane: scan.Plane, names: PlaneNames, line_name: str, origin_ns: int) -> Marks | None:
@@ -98,8 +126,7 @@ class _Columns:
         self.lane: list[int] = []
         self.counted: list[Any] = []
 
-    def add(self, buffer: Any, line: scan.Line, reader: _Names, origin_ns: int, *, in_flight: bool) -> None:
-        events = scan.events(buffer, line, scan.SpanStats(), (), origin_ns)
+    def add(self, events: scan.Events, reader: _Names, *, in_flight: bool) -> None:
         ids, inverse = np.unique(events.metadata_id, return_inverse=True)
         op_ids = np.array([reader.op_id(int(key), in_flight=in_flight) for key in ids], np.int64)
         calls = np.array([not in_flight and not reader.is_done(int(key)) for key in ids], np.bool_)

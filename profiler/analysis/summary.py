@@ -1,0 +1,217 @@
+"""One side on one screen: steps, MFU, families by phase, kernels, re-runs, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from profiler.analysis.times import StepTimes, step_times
+from profiler.results import (
+    DeviceInfo,
+    FamilyRow,
+    KernelRow,
+    Memory,
+    MfuInputs,
+    Note,
+    Remat,
+    RematFamily,
+    StepStats,
+    Summary,
+)
+from profiler.runinfo import fact
+from profiler.trace import Trace
+
+if TYPE_CHECKING:
+    from profiler.api import Options
+
+RERUN = "re-run"
+PEAK_TOLERANCE = 0.02
+SKEW_TOLERANCE = 0.05
+# Families whose work is FLOPs: where one of them has an unknown count, the sum over the step is unknown too.
+FLOP_FAMILIES = ("splash", "gmm", "tgmm", "matmul", "attention", "convolution", "router", "loss")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A side with its times: what comparisons start from. ``tokens`` are per device and step."""
+
+    trace: Trace
+    times: StepTimes
+    summary: Summary
+    tokens: float | None
+    peak_tflops: float | None
+
+    @property
+    def model_flops(self) -> float | None:
+        """Model FLOPs per device and step."""
+        tflops = self.summary.mfu_inputs.model_tflops_per_device_per_step
+        return tflops * 1e12 if tflops is not None else None
+
+
+def measure(trace: Trace, options: Options) -> Measured:
+    """Times the steady steps of a trace and sums them up."""
+    times = step_times(trace, steps=options.steps, skip_first=options.skip_first or 0)
+    notes = list(trace.warnings)
+    table = times.ops.join(trace.ops, on="op_id", how="left", maintain_order="left")
+    peak = _peak(trace, options, notes)
+    tflops = options.model_tflops or fact(trace, "model_tflops_per_device_per_step")
+    if times.unit == "run" and tflops is not None:
+        notes.append(
+            Note("flops_per_run", "no step repeats: the model FLOPs given are taken as those of the whole recording")
+        )
+    mfu = tflops * 1e12 / (times.step_ps * 1e-12 * peak * 1e12) if tflops and peak and times.step_ps else None
+    if mfu is not None and mfu > 1:
+        notes.append(
+            Note("mfu_impossible", f"an MFU of {mfu:.0%} is impossible: model FLOPs, step time or peak cannot be right")
+        )
+    counted, complete = _compiler_flops(table)
+    hfu = counted / (times.step_ps * 1e-12 * peak * 1e12) if peak and complete and mfu is not None else None
+    mean, median = times.step_ps, float(np.median(times.lengths_ps))
+    if times.unit == "step" and abs(mean - median) > SKEW_TOLERANCE * median:
+        notes.append(
+            Note(
+                "uneven_steps",
+                f"mean and median step differ by {abs(mean / median - 1):.0%}: some steps are unlike the others "
+                "(--skip-first N or --steps A:B leaves them out)",
+            )
+        )
+    if times.unit == "run":
+        notes.append(Note("no_steps", "no step repeats in the recording: times are of the whole recording, per device"))
+    convention = options.model_tflops and "given on the command line" or (trace.run_info or {}).get("convention")
+    summary = Summary(
+        file=", ".join(trace.files),
+        label=trace.label,
+        kind=trace.kind,
+        devices=tuple(
+            DeviceInfo(each.name, each.type, options.peak_tflops or each.peak_tflops, each.hbm_bytes, each.host, each.plane)
+            for each in trace.devices
+        ),
+        steps=StepStats(
+            times.source,
+            times.steps,
+            mean,
+            median,
+            float(np.percentile(times.lengths_ps, 10)),
+            float(np.percentile(times.lengths_ps, 90)),
+            times.unit,
+        ),
+        busy_fraction=1 - times.idle_ps / times.step_ps if times.step_ps else 0.0,
+        mfu=mfu,
+        hfu=hfu,
+        mfu_inputs=MfuInputs(tflops, times.step_ps, peak, str(convention) if convention else None),
+        families=families(table, times),
+        kernels=kernels(table, fact(trace, "layers")),
+        remat=remat(table, times),
+        memory=_memory(trace),
+        run_info=trace.run_info,
+        warnings=tuple(dict.fromkeys(notes)),
+        compiler_tflops_per_step=counted / 1e12 if counted else None,
+    )
+    tokens = options.tokens_per_step or fact(trace, "tokens_per_device_per_step")
+    return Measured(trace, times, summary, tokens, peak)
+
+
+def families(table: pl.DataFrame, times: StepTimes) -> tuple[FamilyRow, ...]:
+    """Exclusive time by category, family and phase, largest first, idle last."""
+    grouped = (
+        table.group_by("category", "family", "phase", maintain_order=True)
+        .agg(pl.col("calls").sum(), pl.col("time_ps").sum())
+        .sort(["time_ps", "family", "phase"], descending=[True, False, False], nulls_last=True)
+    )
+    rows = [
+        FamilyRow(category, family, phase, calls, time, time / times.step_ps if times.step_ps else 0.0)
+        for category, family, phase, calls, time in grouped.iter_rows()
+    ]
+    idle = FamilyRow(
+        "idle", "idle", None, None, times.idle_ps, times.idle_ps / times.step_ps if times.step_ps else 0.0
+    )
+    return (*rows, idle)
+
+
+def kernels(table: pl.DataFrame, layers: float | None) -> tuple[KernelRow, ...]:
+    """Custom kernels by name and phase, largest first. Times are spans, so that a mean is that of one call."""
+    grouped = (
+        table.filter(pl.col("kernel").is_not_null() & (pl.col("calls") > 0))
+        .with_columns(work=pl.col("flops") * pl.col("calls"))
+        .group_by("kernel", "phase", maintain_order=True)
+        .agg(
+            pl.col("calls").sum(),
+            pl.col("span_ps").sum(),
+            pl.when((pl.col("work").is_null() | (pl.col("work") <= 0)).any()).then(None).otherwise(pl.col("work").sum()),
+        )
+        .sort(["span_ps", "kernel", "phase"], descending=[True, False, False], nulls_last=True)
+    )
+    return tuple(
+        KernelRow(
+            kernel,
+            phase,
+            calls,
+            calls / layers if layers else None,
+            span / calls,
+            span,
+            work / span if work and span else None,  # FLOP per ps is TFLOP per s
+        )
+        for kernel, phase, calls, span, work in grouped.iter_rows()
+    )
+
+
+def remat(table: pl.DataFrame, times: StepTimes) -> Remat:
+    """Forward work executed again in the backward pass."""
+    rerun = (
+        table.filter(pl.col("phase") == RERUN)
+        .group_by("family", maintain_order=True)
+        .agg(pl.col("calls").sum(), pl.col("time_ps").sum())
+        .sort(["time_ps", "family"], descending=[True, False])
+    )
+    time = float(rerun["time_ps"].sum())
+    return Remat(
+        rerun_calls_per_step=float(rerun["calls"].sum()),
+        rerun_time_ps_per_step=time,
+        fraction=time / times.step_ps if times.step_ps else 0.0,
+        by_family=tuple(RematFamily(*row) for row in rerun.iter_rows()),
+    )
+
+
+def _compiler_flops(table: pl.DataFrame) -> tuple[float, bool]:
+    """FLOPs per step as the compiler counted them, and whether every op that does FLOPs has a count."""
+    counted = float((table["flops"].fill_null(0).cast(pl.Float64) * table["calls"]).sum())
+    unknown = table.filter(
+        (pl.col("flops").is_null() | (pl.col("flops") == 0))
+        & pl.col("family").str.contains_any(list(FLOP_FAMILIES))
+        & pl.col("opcode").is_in(["custom-call", "convolution", "dot", "fusion"])
+        & (pl.col("time_ps") > 0)
+    )
+    total = float(table["time_ps"].sum())
+    return counted, counted > 0 and float(unknown["time_ps"].sum()) <= 0.001 * total
+
+
+def _peak(trace: Trace, options: Options, notes: list[Note]) -> float | None:
+    """The dense bf16 peak per device; None where the devices differ or are unknown."""
+    if options.peak_tflops:
+        return options.peak_tflops
+    peaks = {each.peak_tflops for each in trace.devices}
+    stated = {each.trace_peak_tflops for each in trace.devices if each.trace_peak_tflops}
+    if len(peaks) != 1:
+        notes.append(Note("mixed_devices", "the devices have different peaks: MFU needs --device or --peak-tflops"))
+        return None
+    (peak,) = peaks
+    for value in sorted(stated):
+        if peak and abs(value / peak - 1) > PEAK_TOLERANCE:
+            notes.append(
+                Note("peak_differs", f"the trace states a peak of {value:g} TFLOP/s, the chip table {peak:g}; the table's is used")
+            )
+    return peak
+
+
+def _memory(trace: Trace) -> Memory:
+    static = [module.static_peak_bytes for module in trace.programs.values()]
+    hbm = [each.hbm_bytes for each in trace.devices if each.hbm_bytes]
+    return Memory(
+        static_peak_bytes=max((value for value in static if value), default=None),
+        window_peak_bytes=trace.allocator.window_peak_bytes,
+        lifetime_peak_bytes=trace.allocator.lifetime_peak_bytes,
+        capacity_bytes=trace.allocator.capacity_bytes or (min(hbm) if hbm else None),
+    )

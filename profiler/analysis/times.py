@@ -1,0 +1,153 @@
+"""Exclusive times: where every picosecond of a step went.
+
+The step is cut at every event boundary, per device over all its lines. A piece is divided equally among the innermost
+compute ops running in it; without compute it goes to the communication in flight, else to a transfer, else to waiting,
+else to loop control, else it is idle. So the parts sum to the step by construction, with concurrent streams and
+threads too. XProf's self time (the op table) sums what each line did and has no such property; docs/times.md.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from profiler.errors import UsageError
+from profiler.trace import Timeline, Trace, Windows
+from profiler.xplane import scan
+
+CATEGORIES = ("compute", "communication", "transfer", "wait", "compute")  # by sweep rank; loop control is compute
+TRANSFER_RANK = 2
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Mean exclusive times, per device and step.
+
+    ``ops`` columns: ``op_id``, ``category`` ("compute", "communication", "transfer", "wait"), ``time_ps`` (float),
+    ``calls`` (float), ``span_ps`` (float; mean sum of the spans that began in a step, overlaps and children included);
+    Σ time_ps + idle_ps = step_ps. ``lengths_ps`` are all steady steps of all devices. ``device_step_ps`` is the mean
+    step per device, in the order of Trace.devices.
+    """
+
+    unit: str
+    source: str
+    step_ps: float
+    idle_ps: float
+    ops: pl.DataFrame
+    lengths_ps: NDArray[np.float64]
+    device_step_ps: tuple[float, ...]
+
+    @property
+    def steps(self) -> int:
+        """Steady steps per device (the mean over the devices, rounded)."""
+        return round(len(self.lengths_ps) / max(len(self.device_step_ps), 1))
+
+
+def step_times(trace: Trace, *, steps: tuple[int | None, int | None] | None = None, skip_first: int = 0) -> StepTimes:
+    """Sweeps the steady steps of every device.
+
+    Args:
+        trace: a side with timelines.
+        steps: keep the steady steps [A, B) only; None is open.
+        skip_first: leave out this many steady steps first.
+
+    Raises:
+        UsageError: no step is left.
+    """
+    chosen = [_select(windows, steps, skip_first) for windows in trace.windows]
+    if not any(len(spans) for spans in chosen):
+        count = max((len(windows.spans) for windows in trace.windows), default=0)
+        raise UsageError("no step is left", file=trace.label, remedy=f"there are {count} steady steps, from 0")
+    rank = trace.ops["rank"].to_numpy()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        swept = list(pool.map(lambda pair: _sweep(*pair, rank), zip(trace.timelines, chosen, strict=True)))
+    kept = [index for index, spans in enumerate(chosen) if len(spans)]
+    lengths = [(chosen[index][:, 1] - chosen[index][:, 0]).astype(np.float64) for index in kept]
+    count = len(kept)
+    time = sum((swept[index][0] for index in kept), np.zeros(2 * len(rank) + 1)) / count
+    calls = sum((swept[index][1] for index in kept), np.zeros(len(rank))) / count
+    spans = sum((swept[index][2] for index in kept), np.zeros(len(rank))) / count
+    units = {trace.windows[index].unit for index in kept}
+    return StepTimes(
+        unit="step" if units == {"step"} else "run",
+        source=" / ".join(dict.fromkeys(trace.windows[index].source for index in kept)),
+        step_ps=float(np.mean([each.mean() for each in lengths])),
+        idle_ps=float(time[-1]),
+        ops=_frame(time[:-1], calls, spans, rank),
+        lengths_ps=np.concatenate(lengths),
+        device_step_ps=tuple(float(each.mean()) for each in lengths),
+    )
+
+
+def _select(windows: Windows, steps: tuple[int | None, int | None] | None, skip_first: int) -> NDArray[np.int64]:
+    spans = windows.spans
+    if windows.unit == "run":
+        return spans
+    return spans[skip_first:][slice(*steps)] if steps else spans[skip_first:]
+
+
+def _sweep(
+    timeline: Timeline, spans: NDArray[np.int64], rank: NDArray[np.uint8]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """(time per key, calls per op, span time per op), means over the windows of one device.
+
+    Keys are ops, then ops in flight (a span beside others is a transfer at best, whatever its op is), then idle.
+    """
+    ops = len(rank)
+    if not len(spans):
+        return np.zeros(2 * ops + 1), np.zeros(ops), np.zeros(ops)
+    in_flight = timeline.lane < 0
+    event_rank = rank[timeline.op]
+    event_rank = np.where(in_flight & ((event_rank < 1) | (event_rank > TRANSFER_RANK)), TRANSFER_RANK, event_rank)
+    time = scan.sweep(
+        timeline.start_ps,
+        timeline.start_ps + timeline.duration_ps,
+        np.where(in_flight, timeline.op + ops, timeline.op).astype(np.int32),
+        event_rank.astype(np.uint8),
+        timeline.lane,
+        spans,
+        np.zeros(len(spans), np.int32),
+        1,
+        2 * ops,
+    )[0]
+    position = np.searchsorted(spans[:, 0], timeline.start_ps, side="right") - 1
+    inside = (position >= 0) & (timeline.start_ps < spans[np.maximum(position, 0), 1])
+    count = len(spans)
+    # A span of no length at the very end of a run still is a call of it.
+    inside |= (timeline.start_ps == spans[-1, 1]) & (timeline.duration_ps == 0)
+    called = timeline.op[inside & timeline.counted]
+    calls = np.bincount(called, minlength=ops) / count
+    own = inside & ~in_flight
+    span = np.bincount(timeline.op[own], weights=timeline.duration_ps[own].astype(np.float64), minlength=ops) / count
+    return time / count, calls.astype(np.float64), span
+
+
+def _frame(
+    time: NDArray[np.float64], calls: NDArray[np.float64], spans: NDArray[np.float64], rank: NDArray[np.uint8]
+) -> pl.DataFrame:
+    ops = len(rank)
+    here, flying = time[:ops], time[ops:]
+    own = np.flatnonzero((here > 0) | (calls > 0) | (spans > 0))
+    away = np.flatnonzero(flying > 0)
+    away_category = [CATEGORIES[value] if 1 <= value <= TRANSFER_RANK else "transfer" for value in rank[away].tolist()]
+    return pl.DataFrame(
+        {
+            "op_id": np.concatenate([own, away]).astype(np.int32),
+            "category": [CATEGORIES[value] for value in rank[own].tolist()] + away_category,
+            "time_ps": np.concatenate([here[own], flying[away]]),
+            "calls": np.concatenate([calls[own], np.zeros(len(away))]),
+            "span_ps": np.concatenate([spans[own], np.zeros(len(away))]),
+        },
+        schema={
+            "op_id": pl.Int32,
+            "category": pl.String,
+            "time_ps": pl.Float64,
+            "calls": pl.Float64,
+            "span_ps": pl.Float64,
+        },
+    )

@@ -1,0 +1,106 @@
+"""What the commands, the dashboard and scripts call: summary(), ops(), diff()."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from profiler.results import Diff, Note, Summary
+    from profiler.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to read one side.
+
+    Attributes:
+        host, device: keep only this host, this device ("TPU:0").
+        steps: keep the steady steps [A, B); None is open.
+        skip_first: leave out this many steady steps first.
+        tokens_per_step: tokens per device and step.
+        model_tflops: model TFLOPs per device and step.
+        peak_tflops: dense peak per device, instead of the chip table's.
+        config: YAML of the run: knobs, and model FLOPs or tokens where it has them.
+        normalize: "auto", "token", "flop", "step" or "run".
+        force: compare what is not comparable.
+    """
+
+    host: str | None = None
+    device: str | None = None
+    steps: tuple[int | None, int | None] | None = None
+    skip_first: int | None = None
+    tokens_per_step: float | None = None
+    model_tflops: float | None = None
+    peak_tflops: float | None = None
+    config: Path | None = None
+    normalize: str = "auto"
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpTable:
+    """The per-op table, as XProf counts.
+
+    ``ops`` columns: program, program_id, op, category, family, phase, occurrences, total_time_ps, self_time_ps, flops,
+    bytes_accessed (sums over occurrences), name_stack, source; largest self time first. ``unattributed`` has the same
+    columns for device activity without an HLO op. Sums over ``devices`` devices.
+    """
+
+    file: str
+    ops: pl.DataFrame
+    unattributed: pl.DataFrame
+    devices: int
+    warnings: tuple[Note, ...]
+
+
+def load(path: str, options: Options = Options(), *, timelines: bool = True) -> Trace:
+    """Reads and reduces what a PATH argument names; see profiler.xplane.locate."""
+    from profiler.reduce import load as reduce
+    from profiler.runinfo import with_config
+    from profiler.xplane.locate import locate
+
+    trace = reduce(locate(path), host=options.host, device=options.device, timelines=timelines)
+    return with_config(trace, options.config)
+
+
+def summary(path: str, options: Options = Options()) -> Summary:
+    """What one recording says."""
+    from profiler.analysis.summary import measure
+
+    return measure(load(path, options), options).summary
+
+
+def ops(path: str, options: Options = Options()) -> OpTable:
+    """The per-op table of one recording."""
+    from profiler.analysis.ops import op_table
+
+    trace = load(path, replace(options, config=None), timelines=False)
+    listed, unattributed = op_table(trace)
+    return OpTable(", ".join(trace.files), listed, unattributed, len(trace.devices), trace.warnings)
+
+
+def diff(
+    base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None
+) -> Diff:
+    """Explains the change from ``base`` to ``opt``.
+
+    Raises:
+        NotComparableError: the sides differ in a way that makes the comparison meaningless, and ``force`` is not set.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from profiler.analysis.summary import measure
+    from profiler.compare import compare
+
+    opt_options = opt_options or base_options
+
+    def side(argument: tuple[str, Options]) -> Any:
+        return measure(load(*argument), argument[1])
+
+    with ThreadPoolExecutor(2) as pool:
+        baseline, optimized = pool.map(side, ((base, base_options), (opt, opt_options)))
+    return compare(baseline, optimized, normalize=base_options.normalize, force=base_options.force)
