@@ -28,9 +28,10 @@ LEVELS: tuple[tuple[tuple[str, ...], str, float], ...] = (
     (("role", "phase", "scope", "family", "shape"), "scope, family and shape", 0.8),
     (("role", "phase", "scope", "purpose"), "scope and purpose", 0.7),
     (("phase", "kernel"), "kernel", 0.65),
+    (("role", "phase", "base", "kind", "shape"), "instruction name, kind and shape", 0.6),
     (("role", "phase", "family", "shape"), "family and shape", 0.5),
     (("role", "phase", "family", "base"), "family and instruction name", 0.45),
-    (("role", "phase", "purpose"), "purpose", 0.3),
+    (("role", "phase", "work"), "purpose", 0.4),
 )
 SAME_CONFIDENCE = 0.95
 # The last levels know little: they hold only where both sides run about as often.
@@ -53,7 +54,7 @@ _NUMBER = re.compile(r"\d+")
 _TRAILING = re.compile(r"([._]\d+|\.clone|\.remat\d*|\.kd)+$")
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 # Segments that JAX and the kernels add; they say how something was called, not what part of the model it serves.
-_WRAPPER = re.compile(r"^(jit\(.*\)|pjit|shard_map|pallas_call|vmap\(.*\)|while|body|cond|closed_call|custom_(jvp|vjp)_call.*|)$")
+_WRAPPER = re.compile(r"^(jit\(.*\)|pjit|shard_map|pallas_call|vmap\(.*\)|while|body|cond|closed_call|custom_(jvp|vjp)_call.*|.*->.*|)$")
 
 OPS_SCHEMA = {
     "baseline_op": pl.String,
@@ -160,6 +161,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
             "phase": facts["phase"] or "",
             "family": facts["family"],
             "purpose": _PURPOSES.get(facts["family"], facts["family"]),
+            "work": _PURPOSES.get(facts["family"], ""),
             # Without a name stack the instruction's own name is all there is.
             "stack": stack or f"op {base}",
             "scope": scope(facts["name_stack"]) if stack else "",
@@ -198,8 +200,9 @@ def stable_stack(stack: str | None) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def scope(stack: str | None) -> str:
-    """The part of the model that a name stack names: its segments without wrappers and without the primitive."""
-    segments = stable_stack(stack).split("/")[:-1]
+    """The part of the model that a name stack names: its segments without wrappers, kernel names and the primitive."""
+    segments = stable_stack(stack).split("/")
+    segments = segments[:-2] if segments[-1] == "pallas_call" else segments[:-1]
     return "/".join(segment for segment in segments if not _WRAPPER.match(segment))
 
 
@@ -240,7 +243,7 @@ def _grouped(ops: list[Op], names: tuple[str, ...]) -> tuple[dict[tuple[Any, ...
     """Ops by key, and those for which the distinguishing part of the key is empty: no evidence at all."""
     groups: dict[tuple[Any, ...], list[Op]] = {}
     loose: list[Op] = []
-    telling = [name for name in names if name in ("stack", "scope", "shape", "kernel", "base")][:1]
+    telling = [name for name in names if name in ("stack", "scope", "shape", "kernel", "base", "work")][:1]
     for op in ops:
         if all(op.keys[name] for name in telling):
             groups.setdefault(tuple(op.keys[name] for name in names), []).append(op)

@@ -45,9 +45,9 @@ def contributions(baseline: Measured, optimized: Measured, work: Work) -> tuple[
     """
     before = {_key(row): row for row in baseline.summary.families}
     after = {_key(row): row for row in optimized.summary.families}
-    points_per_ps = _points_per_ps(baseline, optimized, work)
+    rate = points_per_ps(baseline, optimized, work)
     found = [
-        _contribution(key, before.get(key), after.get(key), work.scale, points_per_ps)
+        _contribution(key, before.get(key), after.get(key), work.scale, rate)
         for key in dict.fromkeys([*before, *after])
     ]
     peak = _peak_contribution(baseline, optimized)
@@ -79,7 +79,7 @@ def _key(row: FamilyRow) -> tuple[str, str, str | None]:
     return row.category, row.family, row.phase
 
 
-def _points_per_ps(baseline: Measured, optimized: Measured, work: Work) -> float | None:
+def points_per_ps(baseline: Measured, optimized: Measured, work: Work) -> float | None:
     """MFU percentage points per ps saved, for times of one baseline step's work; None where MFU is unknown.
 
     P · MFU_b · MFU_o / F_b with both MFU at the baseline's peak.
@@ -97,14 +97,14 @@ def _contribution(
     before: FamilyRow | None,
     after: FamilyRow | None,
     scale: float,
-    points_per_ps: float | None,
+    rate: float | None,
 ) -> Contribution:
     category, family, phase = key
     time_b = before.time_ps_per_step if before else 0.0
     time_o = after.time_ps_per_step * scale if after else 0.0
     calls_b, calls_o = _calls(before, after), _calls(after, before)
     by_calls, by_time = split(time_b, time_o, calls_b or 0.0, calls_o or 0.0)
-    points = None if points_per_ps is None else (-points_per_ps * by_calls, -points_per_ps * by_time)
+    points = None if rate is None else (-rate * by_calls, -rate * by_time)
     return Contribution(
         category=category,
         family=family,

@@ -1,7 +1,9 @@
 """Which spans of a device's time are its steady steps, and how that was found.
 
 In this order: the ``Steps`` line, ``step_num`` annotations of the host, repeats of the dominant program. A step lasts
-from its start to the next one's. Where nothing repeats, the whole recording, first to last op, is one unit: "run".
+from its start to the next one's. Of a program's repeats the last counts too, to its own end: nobody marked a step, so
+the time of all whole executions is what there is. Where nothing repeats, the whole recording, first to last op, is one
+unit: "run".
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from profiler.trace import Marks, Timeline, Windows
 # A first or last step with under this share of the usual number of ops was cut by the start or end of the recording.
 WHOLE_SHARE = 0.9
 MIN_MARKS = 2
+STEPS_LINE, ANNOTATIONS, REPEATS = "Steps line", "step_num annotations", "repeats of the dominant program"
 
 
 def windows(
@@ -39,14 +42,14 @@ def windows(
     """
     notes: list[Note] = []
     for marks, source in (
-        (steps, "Steps line"),
-        (annotations, "step_num annotations"),
-        (_dominant_module(modules), "repeats of the dominant program"),
-        (None if modules else _executions(timeline, ops, programs), "repeats of the dominant program"),
+        (steps, STEPS_LINE),
+        (annotations, ANNOTATIONS),
+        (_dominant_module(modules), REPEATS),
+        (None if modules else _executions(timeline, ops, programs), REPEATS),
     ):
         if marks is None:
             continue
-        spans, dropped = _steady(marks, timeline)
+        spans, dropped = _steady(marks, timeline, keep_last=source == REPEATS)
         if len(spans):
             if dropped:
                 notes.append(Note("steps_dropped", dropped))
@@ -56,14 +59,17 @@ def windows(
     return Windows(np.array([[first, max(last, first)]], np.int64), "whole recording, first to last op", "run"), notes
 
 
-def _steady(marks: Marks, timeline: Timeline) -> tuple[NDArray[np.int64], str]:
-    """Start-to-start spans of whole steps. The last start only ends the step before it."""
+def _steady(marks: Marks, timeline: Timeline, *, keep_last: bool) -> tuple[NDArray[np.int64], str]:
+    """Start-to-start spans of whole steps; without ``keep_last`` the last start only ends the step before it."""
     keep = marks.end_ps > marks.start_ps
     zero = int((~keep).sum())
     starts = np.unique(marks.start_ps[keep])
     if len(starts) < MIN_MARKS:
         return np.zeros((0, 2), np.int64), ""
     spans = np.stack([starts[:-1], starts[1:]], axis=1)
+    if keep_last:
+        last = int(marks.end_ps[keep][marks.start_ps[keep] == starts[-1]].max())
+        spans = np.concatenate([spans, [[starts[-1], last]]])
     begins = np.sort(timeline.start_ps[timeline.counted])
     counts = np.searchsorted(begins, spans[:, 1]) - np.searchsorted(begins, spans[:, 0])
     busy = counts > 0

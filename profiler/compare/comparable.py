@@ -1,0 +1,163 @@
+"""Whether two sides can be compared, before any figure is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler.analysis.summary import Measured
+from profiler.compare.attribute import Work
+from profiler.errors import UsageError
+from profiler.results import Note
+from profiler.trace import Trace
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """``blocking`` are reasons that need --force; ``notes`` are to be kept in mind."""
+
+    blocking: tuple[Note, ...]
+    notes: tuple[Note, ...]
+
+
+def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
+    """Devices, kind of trace, steps, shapes and units of the two sides."""
+    blocking: list[Note] = []
+    notes: list[Note] = []
+    b, o = baseline.trace, optimized.trace
+    if b.kind != o.kind:
+        blocking.append(
+            Note("kind_differs", f"one side is {b.kind}, the other {o.kind}: compiled times are estimates and do not mix")
+        )
+    platforms = {each.platform for each in b.devices}, {each.platform for each in o.devices}
+    types = {each.type for each in b.devices}, {each.type for each in o.devices}
+    if platforms[0] != platforms[1] or (types[0] != types[1] and None not in types[0] | types[1]):
+        blocking.append(Note("device_differs", f"the devices differ: {_names(types[0])} against {_names(types[1])}"))
+    elif baseline.peak_tflops != optimized.peak_tflops and baseline.peak_tflops and optimized.peak_tflops:
+        blocking.append(
+            Note("peak_differs", f"the peaks differ: {baseline.peak_tflops:g} against {optimized.peak_tflops:g} TFLOP/s")
+        )
+    if baseline.times.unit != optimized.times.unit:
+        blocking.append(
+            Note(
+                "unit_differs",
+                f"one side is timed per {baseline.times.unit}, the other per {optimized.times.unit}: "
+                "only one of them repeats a step",
+            )
+        )
+    if len(b.devices) != len(o.devices):
+        notes.append(
+            Note(
+                "devices_differ",
+                f"ops were recorded on {_count(b)} in the baseline and on {_count(o)} in the optimized run: all figures "
+                "are per device, and sums over devices would mislead",
+            )
+        )
+    notes += _programs(baseline, optimized, work)
+    conventions = baseline.summary.mfu_inputs.convention, optimized.summary.mfu_inputs.convention
+    if work.unit == "flop" and conventions[0] != conventions[1]:
+        notes.append(
+            Note("convention_differs", f"model FLOPs are counted differently: {conventions[0]} against {conventions[1]}")
+        )
+    for side, measured in (("baseline", baseline), ("optimized", optimized)):
+        if measured.times.unit == "step" and measured.times.steps < 3:
+            notes.append(Note("few_steps", f"the {side} run has only {measured.times.steps} whole step(s)"))
+    versions = {
+        key: (b.versions[key], o.versions[key])
+        for key in sorted(set(b.versions) & set(o.versions))
+        if b.versions[key] != o.versions[key]
+    }
+    if versions:
+        text = ", ".join(f"{key.removesuffix('_version')} {old} → {new}" for key, (old, new) in versions.items())
+        notes.append(Note("versions_differ", f"the software differs: {text}"))
+    return Comparability(tuple(blocking), tuple(notes))
+
+
+def work_of(baseline: Measured, optimized: Measured, normalize: str) -> Work:
+    """What the two sides are compared per.
+
+    "auto" takes model FLOPs where both sides have them, else tokens, else the step as it is.
+
+    Raises:
+        UsageError: ``normalize`` asks for what is not known.
+    """
+    flops, tokens = (baseline.model_flops, optimized.model_flops), (baseline.tokens, optimized.tokens)
+    if normalize in ("auto", "flop") and flops[0] and flops[1]:
+        return Work("flop", flops[0], flops[1])
+    if normalize == "flop":
+        raise UsageError("--normalize flop needs the model FLOPs of both sides", remedy="give --model-tflops or --config")
+    if normalize in ("auto", "token") and tokens[0] and tokens[1]:
+        return Work("token", tokens[0], tokens[1])
+    if normalize == "token":
+        raise UsageError("--normalize token needs the tokens of both sides", remedy="give --tokens-per-step or --config")
+    unit = baseline.times.unit if normalize == "auto" else normalize
+    if normalize == "step" and "run" in (baseline.times.unit, optimized.times.unit):
+        raise UsageError("--normalize step: no step repeats in one of the recordings", remedy="use --normalize run")
+    return Work(unit, 1.0, 1.0)
+
+
+def same_work(baseline: Measured, optimized: Measured) -> bool:
+    """Whether the step's program takes arguments of the same shapes, so that a step does the same work."""
+    shapes = _step_shapes(baseline), _step_shapes(optimized)
+    return bool(shapes[0]) and shapes[0] == shapes[1]
+
+
+def _programs(baseline: Measured, optimized: Measured, work: Work) -> list[Note]:
+    notes = []
+    names = _step_program(baseline), _step_program(optimized)
+    if names[0] and names[1] and names[0] != names[1]:
+        notes.append(
+            Note("program_differs", f"the programs that take the most time differ: {names[0]} against {names[1]}")
+        )
+    shapes = _step_shapes(baseline), _step_shapes(optimized)
+    if work.unit in ("step", "run") and shapes[0] and shapes[1] and shapes[0] != shapes[1]:
+        notes.append(
+            Note(
+                "shapes_differ",
+                "the arguments of the step differ in shape, so a step may not do the same work: give --tokens-per-step or "
+                "--model-tflops to compare like with like",
+            )
+        )
+    return notes
+
+
+def _dominant(measured: Measured) -> tuple[str, str] | None:
+    """(file, program id) of the program that takes the most time."""
+    from profiler.compare.align import dominant_first
+
+    table = measured.times.ops.join(measured.trace.ops, on="op_id", how="left")
+    program_id = dominant_first(table)
+    if program_id is None:
+        return None
+    return next((key for key in measured.trace.programs if key[1] == program_id), (measured.trace.files[0], program_id))
+
+
+def _step_program(measured: Measured) -> str | None:
+    key = _dominant(measured)
+    if key is None:
+        return None
+    names = measured.trace.ops.filter((measured.trace.ops["program_id"] == key[1]).fill_null(False))["program"].drop_nulls()
+    return str(names[0]) if len(names) else None
+
+
+def _step_shapes(measured: Measured) -> tuple[str, ...]:
+    from profiler.compare.align import stable_shape
+
+    key = _dominant(measured)
+    module = measured.trace.programs.get(key) if key else None
+    if module is None:
+        return ()
+    entry = module.computations.get(module.entry)
+    if entry is None:
+        return ()
+    return tuple(stable_shape(each.shape) for each in entry.instructions if each.opcode == "parameter")
+
+
+def _names(types: set[str | None]) -> str:
+    return " and ".join(sorted(name or "an unnamed device" for name in types)) or "no device"
+
+
+def _count(trace: Trace) -> str:
+    count = len(trace.devices)
+    total = count + len(trace.idle_devices)
+    noun = "device" if total == 1 else "devices"
+    return f"{count} of {total} {noun}" if total > count else f"{count} {noun}"
