@@ -83,9 +83,7 @@ def ops(path: str, options: Options = Options()) -> OpTable:
     return OpTable(", ".join(trace.files), listed, unattributed, len(trace.devices), trace.warnings)
 
 
-def diff(
-    base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None
-) -> Diff:
+def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:
     """Explains the change from ``base`` to ``opt``.
 
     Raises:

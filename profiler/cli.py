@@ -119,8 +119,10 @@ def _add_selection_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to read")
     group.add_argument("--host", metavar="NAME", help="only this host's planes")
     group.add_argument("--device", metavar="NAME", help="only this device, for example TPU:0")
-    group.add_argument("--steps", metavar="A:B", type=_step_range, help="only steps from A up to, not including, B")
-    group.add_argument("--skip-first", metavar="N", type=_count, help="leave the first N steps out")
+    group.add_argument(
+        "--steps", metavar="A:B", type=_step_range, help="only steady steps from A up to, not including, B"
+    )
+    group.add_argument("--skip-first", metavar="N", type=_count, help="leave the first N steady steps out")
 
 
 def _add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
@@ -133,7 +135,7 @@ def _add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
     )
     value = _one_or_two if sides == 2 else _positive
     metavar = "N[,N]" if sides == 2 else "N"
-    group.add_argument("--tokens-per-step", metavar=metavar, type=value, help="tokens per step, all devices together")
+    group.add_argument("--tokens-per-step", metavar=metavar, type=value, help="tokens per device and step")
     group.add_argument(
         "--model-tflops", metavar=metavar, type=value, help="model TFLOP per device and step; the numerator of MFU"
     )

@@ -80,13 +80,15 @@ def measure(trace: Trace, options: Options) -> Measured:
         )
     if times.unit == "run":
         notes.append(Note("no_steps", "no step repeats in the recording: times are of the whole recording, per device"))
-    convention = options.model_tflops and "given on the command line" or (trace.run_info or {}).get("convention")
+    convention = "given on the command line" if options.model_tflops else (trace.run_info or {}).get("convention")
     summary = Summary(
         file=", ".join(trace.files),
         label=trace.label,
         kind=trace.kind,
         devices=tuple(
-            DeviceInfo(each.name, each.type, options.peak_tflops or each.peak_tflops, each.hbm_bytes, each.host, each.plane)
+            DeviceInfo(
+                each.name, each.type, options.peak_tflops or each.peak_tflops, each.hbm_bytes, each.host, each.plane
+            )
             for each in trace.devices
         ),
         steps=StepStats(
@@ -125,9 +127,7 @@ def families(table: pl.DataFrame, times: StepTimes) -> tuple[FamilyRow, ...]:
         FamilyRow(category, family, phase, calls, time, time / times.step_ps if times.step_ps else 0.0)
         for category, family, phase, calls, time in grouped.iter_rows()
     ]
-    idle = FamilyRow(
-        "idle", "idle", None, None, times.idle_ps, times.idle_ps / times.step_ps if times.step_ps else 0.0
-    )
+    idle = FamilyRow("idle", "idle", None, None, times.idle_ps, times.idle_ps / times.step_ps if times.step_ps else 0.0)
     return (*rows, idle)
 
 
@@ -140,7 +140,7 @@ def kernels(table: pl.DataFrame, layers: float | None) -> tuple[KernelRow, ...]:
         .agg(
             pl.col("calls").sum(),
             pl.col("span_ps").sum(),
-            pl.when((pl.col("work").is_null() | (pl.col("work") <= 0)).any()).then(None).otherwise(pl.col("work").sum()),
+            pl.when((pl.col("work").fill_null(0) > 0).all()).then(pl.col("work").sum()),
         )
         .sort(["span_ps", "kernel", "phase"], descending=[True, False, False], nulls_last=True)
     )
@@ -198,11 +198,11 @@ def _peak(trace: Trace, options: Options, notes: list[Note]) -> float | None:
         notes.append(Note("mixed_devices", "the devices have different peaks: MFU needs --device or --peak-tflops"))
         return None
     (peak,) = peaks
-    for value in sorted(stated):
-        if peak and abs(value / peak - 1) > PEAK_TOLERANCE:
-            notes.append(
-                Note("peak_differs", f"the trace states a peak of {value:g} TFLOP/s, the chip table {peak:g}; the table's is used")
-            )
+    notes += [
+        Note("peak_differs", f"the trace states a peak of {value:g} TFLOP/s, the chip table {peak:g}, which is used")
+        for value in sorted(stated)
+        if peak and abs(value / peak - 1) > PEAK_TOLERANCE
+    ]
     return peak
 
 

@@ -65,7 +65,7 @@ def step_times(trace: Trace, *, steps: tuple[int | None, int | None] | None = No
         raise UsageError("no step is left", file=trace.label, remedy=f"there are {count} steady steps, from 0")
     rank = trace.ops["rank"].to_numpy()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        swept = list(pool.map(lambda pair: _sweep(*pair, rank), zip(trace.timelines, chosen, strict=True)))
+        swept = list(pool.map(lambda timeline, spans: _sweep(timeline, spans, rank), trace.timelines, chosen))
     kept = [index for index, spans in enumerate(chosen) if len(spans)]
     lengths = [(chosen[index][:, 1] - chosen[index][:, 0]).astype(np.float64) for index in kept]
     count = len(kept)

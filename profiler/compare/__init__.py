@@ -6,7 +6,7 @@ from profiler.analysis.summary import Measured
 from profiler.compare.align import align
 from profiler.compare.attribute import Work, contributions, points_per_ps
 from profiler.compare.comparable import check, same_work, work_of
-from profiler.compare.words import findings, verdict
+from profiler.compare.words import findings, unmarked_and_idle, verdict
 from profiler.errors import NotComparableError
 from profiler.results import Delta, Diff, Knob
 from profiler.runinfo import flat
@@ -43,7 +43,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         optimized_matched_fraction=alignment.optimized_fraction,
         ops=alignment.ops,
         knobs=knobs(baseline, optimized),
-        findings=findings(parts, alignment, baseline, optimized, delta, points_per_ps(baseline, optimized, work)),
+        findings=findings(parts, alignment, baseline, optimized, points_per_ps(baseline, optimized, work)),
         warnings=(*comparability.blocking, *comparability.notes),
     )
 
@@ -61,7 +61,8 @@ def knobs(baseline: Measured, optimized: Measured) -> tuple[Knob, ...]:
 def _delta(baseline: Measured, optimized: Measured, work: Work) -> Delta:
     step_b, step_o = baseline.times.step_ps, optimized.times.step_ps
     mfu_b, mfu_o = baseline.summary.mfu, optimized.summary.mfu
-    known = work.unit in ("flop", "token") or same_work(baseline, optimized)
+    idle = unmarked_and_idle(baseline) or unmarked_and_idle(optimized)
+    known = work.unit in ("flop", "token") or (same_work(baseline, optimized) and not idle)
     return Delta(
         mfu_points=None if mfu_b is None or mfu_o is None else 100 * (mfu_o - mfu_b),
         throughput_ratio=step_b / (step_o * work.scale) if known and step_o else None,

@@ -1,8 +1,8 @@
 """Matches ops across two compiles.
 
 Instruction names are not stable: fusions are renumbered, module hashes and tile sizes change. Ops are matched by
-evidence, the strongest first: program role, phase and name stack, what kind of op it is, shapes, source line; then by the
-scope that it serves and its purpose; at last by family. Ops are matched one for one: where one side has more
+evidence, the strongest first: program role, phase and name stack, what kind of op it is, shapes, source line; then by
+the scope that it serves and its purpose; at last by family. Ops are matched one for one: where one side has more
 instructions of a kind, the rest stays for weaker evidence, and what nothing explains is added or removed.
 """
 
@@ -50,11 +50,14 @@ _PURPOSES = {
     "splash backward (dkv)": "attention backward",
     "splash backward (fused)": "attention backward",
 }
+FACTS = ("program", "family", "phase", "opcode", "category", "kernel", "name_stack", "shape", "source")
 _NUMBER = re.compile(r"\d+")
 _TRAILING = re.compile(r"([._]\d+|\.clone|\.remat\d*|\.kd)+$")
 _LAYOUT = re.compile(r"\{[^{}]*\}")
 # Segments that JAX and the kernels add; they say how something was called, not what part of the model it serves.
-_WRAPPER = re.compile(r"^(jit\(.*\)|pjit|shard_map|pallas_call|vmap\(.*\)|while|body|cond|closed_call|custom_(jvp|vjp)_call.*|.*->.*|)$")
+_WRAPPER = re.compile(
+    r"^(jit\(.*\)|pjit|shard_map|pallas_call|vmap\(.*\)|while|body|cond|closed_call|custom_(jvp|vjp)_call.*|.*->.*|)$"
+)
 
 OPS_SCHEMA = {
     "baseline_op": pl.String,
@@ -145,10 +148,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
         .agg(
             pl.col("time_ps").sum(),
             pl.col("calls").sum(),
-            *(
-                pl.col(name).first()
-                for name in ("program", "family", "phase", "opcode", "category", "kernel", "name_stack", "shape", "source")
-            ),
+            *(pl.col(name).first() for name in FACTS),
         )
         .filter((pl.col("time_ps") > 0) | (pl.col("calls") > 0))
     )

@@ -71,7 +71,8 @@ def split(
         return 0.0, delta
     if not baseline_calls or not optimized_calls:
         return delta, 0.0
-    per_call = (optimized_time / optimized_calls - baseline_time / baseline_calls) * (baseline_calls + optimized_calls) / 2
+    mean_delta = optimized_time / optimized_calls - baseline_time / baseline_calls
+    per_call = mean_delta * (baseline_calls + optimized_calls) / 2
     return delta - per_call, per_call
 
 

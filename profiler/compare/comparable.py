@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import polars as pl
+
 from profiler.analysis.summary import Measured
 from profiler.compare.attribute import Work
+from profiler.compare.words import unmarked_and_idle
 from profiler.errors import UsageError
 from profiler.results import Note
 from profiler.trace import Trace
@@ -25,16 +28,14 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
     notes: list[Note] = []
     b, o = baseline.trace, optimized.trace
     if b.kind != o.kind:
-        blocking.append(
-            Note("kind_differs", f"one side is {b.kind}, the other {o.kind}: compiled times are estimates and do not mix")
-        )
+        blocking.append(Note("kind_differs", f"one side is {b.kind}, the other {o.kind}: compiled times are estimates"))
     platforms = {each.platform for each in b.devices}, {each.platform for each in o.devices}
     types = {each.type for each in b.devices}, {each.type for each in o.devices}
     if platforms[0] != platforms[1] or (types[0] != types[1] and None not in types[0] | types[1]):
         blocking.append(Note("device_differs", f"the devices differ: {_names(types[0])} against {_names(types[1])}"))
     elif baseline.peak_tflops != optimized.peak_tflops and baseline.peak_tflops and optimized.peak_tflops:
         blocking.append(
-            Note("peak_differs", f"the peaks differ: {baseline.peak_tflops:g} against {optimized.peak_tflops:g} TFLOP/s")
+            Note("peak_differs", f"the peaks differ: {baseline.peak_tflops:g}, {optimized.peak_tflops:g} TFLOP/s")
         )
     if baseline.times.unit != optimized.times.unit:
         blocking.append(
@@ -48,19 +49,29 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
         notes.append(
             Note(
                 "devices_differ",
-                f"ops were recorded on {_count(b)} in the baseline and on {_count(o)} in the optimized run: all figures "
-                "are per device, and sums over devices would mislead",
+                f"ops were recorded on {_count(b)} in the baseline and on {_count(o)} in the optimized run: all "
+                "figures are per device, and sums over devices would mislead",
             )
         )
     notes += _programs(baseline, optimized, work)
     conventions = baseline.summary.mfu_inputs.convention, optimized.summary.mfu_inputs.convention
     if work.unit == "flop" and conventions[0] != conventions[1]:
         notes.append(
-            Note("convention_differs", f"model FLOPs are counted differently: {conventions[0]} against {conventions[1]}")
+            Note(
+                "convention_differs", f"model FLOPs are counted by two conventions: {conventions[0]}; {conventions[1]}"
+            )
         )
     for side, measured in (("baseline", baseline), ("optimized", optimized)):
         if measured.times.unit == "step" and measured.times.steps < 3:
             notes.append(Note("few_steps", f"the {side} run has only {measured.times.steps} whole step(s)"))
+    if unmarked_and_idle(baseline) or unmarked_and_idle(optimized):
+        notes.append(
+            Note(
+                "mostly_idle",
+                "nobody marked steps and the devices were mostly idle between executions: that time is the host's, so "
+                "compare device time, not step time (jax.profiler.StepTraceAnnotation marks steps)",
+            )
+        )
     versions = {
         key: (b.versions[key], o.versions[key])
         for key in sorted(set(b.versions) & set(o.versions))
@@ -84,11 +95,11 @@ def work_of(baseline: Measured, optimized: Measured, normalize: str) -> Work:
     if normalize in ("auto", "flop") and flops[0] and flops[1]:
         return Work("flop", flops[0], flops[1])
     if normalize == "flop":
-        raise UsageError("--normalize flop needs the model FLOPs of both sides", remedy="give --model-tflops or --config")
+        raise UsageError("--normalize flop needs both sides' model FLOPs", remedy="give --model-tflops or --config")
     if normalize in ("auto", "token") and tokens[0] and tokens[1]:
         return Work("token", tokens[0], tokens[1])
     if normalize == "token":
-        raise UsageError("--normalize token needs the tokens of both sides", remedy="give --tokens-per-step or --config")
+        raise UsageError("--normalize token needs both sides' tokens", remedy="give --tokens-per-step or --config")
     unit = baseline.times.unit if normalize == "auto" else normalize
     if normalize == "step" and "run" in (baseline.times.unit, optimized.times.unit):
         raise UsageError("--normalize step: no step repeats in one of the recordings", remedy="use --normalize run")
@@ -113,8 +124,8 @@ def _programs(baseline: Measured, optimized: Measured, work: Work) -> list[Note]
         notes.append(
             Note(
                 "shapes_differ",
-                "the arguments of the step differ in shape, so a step may not do the same work: give --tokens-per-step or "
-                "--model-tflops to compare like with like",
+                "the arguments of the step differ in shape, so a step may not do the same work: give "
+                "--tokens-per-step or --model-tflops to compare like with like",
             )
         )
     return notes
@@ -135,7 +146,7 @@ def _step_program(measured: Measured) -> str | None:
     key = _dominant(measured)
     if key is None:
         return None
-    names = measured.trace.ops.filter((measured.trace.ops["program_id"] == key[1]).fill_null(False))["program"].drop_nulls()
+    names = measured.trace.ops.filter(pl.col("program_id") == key[1])["program"].drop_nulls()
     return str(names[0]) if len(names) else None
 
 

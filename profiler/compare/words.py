@@ -46,7 +46,7 @@ def verdict(baseline: Measured, optimized: Measured, delta: Delta, work: Work) -
         return (
             f"{word}: MFU {mfu_b:.2%} → {mfu_o:.2%} ({_points(delta.mfu_points)}), {unit} {step_b} → {step_o} "
             f"({percent(delta.step_time_ratio)}){same}, per device{estimate}."
-        ).replace("%)", "%)").replace(".00%", ".0%")
+        )
     ratio = delta.optimized_time_ps / delta.baseline_time_ps if delta.baseline_time_ps else 1.0
     if work.unit == "token":
         word = _word(1 / ratio if ratio else 1.0, "Faster", "Slower", "No change in speed")
@@ -68,9 +68,9 @@ def verdict(baseline: Measured, optimized: Measured, delta: Delta, work: Work) -
         word = _word(busy_b / busy_o if busy_o else 1.0, "Faster", "Slower", "No change in device time")
         idle = f"{1 - baseline.summary.busy_fraction:.0%} and {1 - optimized.summary.busy_fraction:.0%}"
         return (
-            f"{word}: device time {text_b} → {text_o} ({percent(busy_o / busy_b if busy_b else 1.0)}) per execution and "
-            f"device{estimate}; nobody marked steps, and between executions the devices were idle {idle} of the time "
-            f"({step_b} → {step_o} start to start)."
+            f"{word}: device time {text_b} → {text_o} ({percent(busy_o / busy_b if busy_b else 1.0)}) per execution "
+            f"and device{estimate}; nobody marked steps, and between executions the devices were idle {idle} of "
+            f"the time ({step_b} → {step_o} start to start)."
         )
     word = _word(1 / ratio if ratio else 1.0, "Faster", "Slower", "No change in step time")
     return (
@@ -94,16 +94,16 @@ def findings(
     alignment: Alignment,
     baseline: Measured,
     optimized: Measured,
-    delta: Delta,
     points_per_ps: float | None,
 ) -> tuple[Finding, ...]:
     """Causes by size: families whose time changed, each with the ops that carry the change."""
-    reference = max(delta.baseline_time_ps, delta.optimized_time_ps, 1.0)
+    reference = max(busy(baseline), busy(optimized), 1.0)
     found = list(_replacements(alignment, reference, points_per_ps))
     replaced = alignment.ops.filter(pl.col("match") == "replaced")
     for each in contributions:
         # What a replacement explains is told once, as one cause.
-        left = abs(each.time_ps + _replaced_time(replaced, each, "baseline") - _replaced_time(replaced, each, "optimized"))
+        told = _replaced_time(replaced, each, "optimized") - _replaced_time(replaced, each, "baseline")
+        left = abs(each.time_ps - told)
         if each.category != "peak" and left < SMALL * reference:
             continue
         found.append(_finding(each, alignment))
@@ -124,7 +124,8 @@ def _finding(each: Contribution, alignment: Alignment) -> Finding:
             mean = duration(each.baseline_time_ps / each.baseline_calls, each.optimized_time_ps / each.optimized_calls)
             evidence.append(f"mean {mean[0]} → {mean[1]} per call")
         if abs(each.calls_time_ps) > 0 and abs(each.per_call_time_ps) > 0:
-            evidence.append(f"{signed(each.calls_time_ps)} from the number of calls, {signed(each.per_call_time_ps)} per call")
+            parts = signed(each.calls_time_ps), signed(each.per_call_time_ps)
+            evidence.append(f"{parts[0]} from the number of calls, {parts[1]} from the time per call")
     evidence += _ops(each, alignment)
     return Finding(f"{what}: {before} → {after}", each.mfu_points, each.time_ps, (), tuple(evidence))
 
@@ -132,7 +133,8 @@ def _finding(each: Contribution, alignment: Alignment) -> Finding:
 def _ops(each: Contribution, alignment: Alignment, count: int = 3) -> list[str]:
     """The aligned ops that carry a contribution's change."""
     phase = pl.col("phase").is_null() if each.phase is None else pl.col("phase") == each.phase
-    rows = alignment.ops.filter(((pl.col("family") == each.family) | (pl.col("baseline_family") == each.family)) & phase)
+    family = (pl.col("family") == each.family) | (pl.col("baseline_family") == each.family)
+    rows = alignment.ops.filter(family & phase)
     texts = []
     for row in rows.head(count).iter_rows(named=True):
         names = " → ".join(dict.fromkeys(name for name in (row["baseline_op"], row["optimized_op"]) if name))
@@ -153,11 +155,7 @@ def _replacements(alignment: Alignment, reference: float, points_per_ps: float |
         alignment.ops.filter(pl.col("match") == "replaced")
         .group_by("baseline_family", "family", maintain_order=True)
         .agg(
-            *(
-                pl.col(f"{side}_{what}").sum()
-                for side in ("baseline", "optimized")
-                for what in ("time_ps", "calls")
-            ),
+            *(pl.col(f"{side}_{what}").sum() for side in ("baseline", "optimized") for what in ("time_ps", "calls")),
             pl.col("confidence").min(),
             pl.col("baseline_op").first(),
             pl.col("optimized_op").first(),

@@ -63,10 +63,9 @@ def load(side: Side, *, host: str | None = None, device: str | None = None, time
     """
     notice = scan.notice()
     notes = [Note("python_scanner", notice)] if notice else []
-    parts: list[tuple[Recording, FilePart]] = []
-    for recording in side.recordings:
-        for file in recording.files:
-            parts.append((recording, reduce_file(file, timelines=timelines)))
+    parts = [
+        (recording, reduce_file(file, timelines=timelines)) for recording in side.recordings for file in recording.files
+    ]
     if host is not None:
         known = sorted({name for _, part in parts for name in part.hosts})
         parts = [(recording, part) for recording, part in parts if host in part.hosts]
@@ -81,7 +80,7 @@ def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
         space = scan.index(buffer)
         if not space.planes:
             raise UnreadableError(
-                "is not an xplane profile", file=file, remedy="profiles are the *.xplane.pb files that jax.profiler writes"
+                "is not an xplane profile", file=file, remedy="profiles are jax.profiler's *.xplane.pb files"
             )
         notes = _damage(space)
         tables = [(plane, plane_names(buffer, plane)) for plane in space.planes]
@@ -131,18 +130,18 @@ def _tpu_parts(
     timelines: bool,
 ) -> list[DevicePart]:
     cores = [(plane, names) for plane, names in tables if tpu.PLANE.fullmatch(plane.name)]
-    sparse = [(match, plane, names) for plane, names in tables if (match := tpu.SPARSE_CORE_PLANE.fullmatch(plane.name))]
+    sparse = [(plane, names) for plane, names in tables if tpu.SPARSE_CORE_PLANE.fullmatch(plane.name)]
     names_by_id = tpu.module_names(cores, buffer)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         scans = tpu.Scans(buffer, origin_ns, pool, spans_wanted=timelines)
-        for plane, names in [*cores, *((plane, names) for _, plane, names in sparse)]:
+        for plane, names in [*cores, *sparse]:
             scans.start(plane, names)
         return [
             tpu.device_part(
                 buffer,
                 plane,
                 names,
-                [(there, them) for match, there, them in sparse if there.name.startswith(f"{plane.name} ")],
+                [(there, them) for there, them in sparse if there.name.startswith(f"{plane.name} ")],
                 catalog,
                 programs,
                 names_by_id,
@@ -221,11 +220,12 @@ def _hlo_notes(busy: list[DevicePart], ops: pl.DataFrame, programs: Programs) ->
         notes.append(
             Note(
                 "kernels_without_hlo",
-                f"{share:.1%} of device time is kernels or copies without an HLO op (runtime copies, or launched from a "
-                "command buffer; to see those ops, profile with XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
+                f"{share:.1%} of device time is kernels or copies without an HLO op (runtime copies, or launched "
+                "from a command buffer; to see those ops, profile with XLA_FLAGS=--xla_gpu_enable_command_buffer=)",
             )
         )
-    missing = sorted({name for name in sums.filter(pl.col("hlo"))["program_id"] if name and programs.find(name) is None})
+    known = sums.filter(pl.col("hlo"))["program_id"]
+    missing = sorted({name for name in known if name and programs.find(name) is None})
     if missing:
         notes.append(
             Note(

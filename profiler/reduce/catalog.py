@@ -13,7 +13,12 @@ from profiler.analysis import families
 from profiler.hlo import HloModule, Instruction
 from profiler.trace import OPS_COLUMNS
 
-FUSION_CATEGORY = {"kLoop": "loop fusion", "kInput": "input fusion", "kOutput": "output fusion", "kCustom": "custom fusion"}
+FUSION_CATEGORY = {
+    "kLoop": "loop fusion",
+    "kInput": "input fusion",
+    "kOutput": "output fusion",
+    "kCustom": "custom fusion",
+}
 
 
 @dataclass
@@ -50,7 +55,9 @@ class Catalog:
         programs: dict[str | None, list[families.OpFacts]] = {}
         for entry in self.entries:
             programs.setdefault(entry.program_id, []).append(entry.facts)
-        contexts = {program: families.program_facts(facts, distillation=distillation) for program, facts in programs.items()}
+        contexts = {
+            program: families.program_facts(facts, distillation=distillation) for program, facts in programs.items()
+        }
         rows: dict[str, list[Any]] = {name: [] for name in OPS_COLUMNS}
         for op_id, entry in enumerate(self.entries):
             facts = entry.facts
@@ -83,9 +90,15 @@ def _category(opcode: str, fusion_kind: str | None) -> str:
 
 
 def instruction_entry(
-    module: HloModule, program_id: str, instruction: Instruction, *, hlo: bool, kernel: str | None = None, op: str | None = None
+    module: HloModule,
+    program_id: str,
+    instruction: Instruction,
+    *,
+    hlo: bool,
+    kernel: str | None = None,
+    op: str | None = None,
 ) -> Entry:
-    """An op described by its HLO instruction: GPU kernels and CPU ops. ``op`` names it where its own name would not do."""
+    """An op described by its HLO instruction: GPU kernels, CPU ops. ``op`` names it where its own name would not do."""
     return Entry(
         program=module.name,
         program_id=program_id if hlo else None,

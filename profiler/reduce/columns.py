@@ -36,8 +36,10 @@ def factorize(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np
     return list(zip(*(table.tolist() for table in tables), strict=True)), code
 
 
-def labels(buffer: Any, column: StatColumn, stat_names: Mapping[int, str]) -> tuple[list[str | None], NDArray[np.int64]]:
-    """A text stat as (distinct texts, index per event); references and inline text of one spelling are one label."""
+def labels(
+    buffer: Any, column: StatColumn, stat_names: Mapping[int, str]
+) -> tuple[list[str | None], NDArray[np.int64]]:
+    """A text stat as (distinct texts, index per event); references and inline text of one spelling are one."""
     rows, code = factorize(column.kind, column.value, column.length)
     distinct: dict[str | None, int] = {}
     mapping = np.empty(len(rows), np.int64)

@@ -31,7 +31,8 @@ def device_part(
     the instruction it was named after where one program has such a kernel; it gets no row in the op table.
     """
     sums: list[tuple[int, int, int, int]] = []
-    start, duration, op, counted, run, lanes = [], [], [], [], [], []
+    start, duration, op, counted, run = [], [], [], [], []
+    lanes: list[int] = []
     damaged = 0
     wanted = [names.stat_id(name) for name in _STATS]
     for line in plane.lines:

@@ -143,7 +143,7 @@ def step_marks(buffer: Any, planes: Iterable[tuple[scan.Plane, PlaneNames]], ori
                 groups.setdefault(group, []).append((begin, begin + length, str(number)))
     if not groups:
         return None
-    spans = sorted(max(groups.values(), key=len))
+    spans = sorted(groups[max(groups, key=lambda name: len(groups[name]))])
     begins, ends, numbers = zip(*spans, strict=True)
     return Marks(np.array(begins, np.int64), np.array(ends, np.int64), tuple(numbers))
 

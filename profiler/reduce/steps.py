@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from profiler.hlo import HloModule
+from profiler.reduce.gpu import is_copy
 from profiler.results import Note
 from profiler.trace import Marks, Timeline, Windows
 
@@ -41,6 +42,9 @@ def windows(
         programs: HLO modules by program id, for devices without a module line.
     """
     notes: list[Note] = []
+    # Copies by the runtime come and go with what the host does; they do not tell a whole step from a cut one.
+    computes = (ops["hlo"] | ~ops["op"].map_elements(is_copy, return_dtype=pl.Boolean)).to_numpy()
+    work = np.sort(timeline.start_ps[timeline.counted & computes[timeline.op]])
     for marks, source in (
         (steps, STEPS_LINE),
         (annotations, ANNOTATIONS),
@@ -49,7 +53,7 @@ def windows(
     ):
         if marks is None:
             continue
-        spans, dropped = _steady(marks, timeline, keep_last=source == REPEATS)
+        spans, dropped = _steady(marks, work, keep_last=source == REPEATS)
         if len(spans):
             if dropped:
                 notes.append(Note("steps_dropped", dropped))
@@ -59,8 +63,11 @@ def windows(
     return Windows(np.array([[first, max(last, first)]], np.int64), "whole recording, first to last op", "run"), notes
 
 
-def _steady(marks: Marks, timeline: Timeline, *, keep_last: bool) -> tuple[NDArray[np.int64], str]:
-    """Start-to-start spans of whole steps; without ``keep_last`` the last start only ends the step before it."""
+def _steady(marks: Marks, begins: NDArray[np.int64], *, keep_last: bool) -> tuple[NDArray[np.int64], str]:
+    """Start-to-start spans of whole steps, and what was dropped; ``begins`` are the sorted starts of all ops.
+
+    Without ``keep_last`` the last start only ends the step before it.
+    """
     keep = marks.end_ps > marks.start_ps
     zero = int((~keep).sum())
     starts = np.unique(marks.start_ps[keep])
@@ -70,7 +77,6 @@ def _steady(marks: Marks, timeline: Timeline, *, keep_last: bool) -> tuple[NDArr
     if keep_last:
         last = int(marks.end_ps[keep][marks.start_ps[keep] == starts[-1]].max())
         spans = np.concatenate([spans, [[starts[-1], last]]])
-    begins = np.sort(timeline.start_ps[timeline.counted])
     counts = np.searchsorted(begins, spans[:, 1]) - np.searchsorted(begins, spans[:, 0])
     busy = counts > 0
     if not busy.any():
@@ -100,7 +106,7 @@ def _dominant_module(modules: Marks | None) -> Marks | None:
 
 
 def _executions(timeline: Timeline, ops: pl.DataFrame, programs: dict[str, HloModule]) -> Marks | None:
-    """Executions of the dominant program where no module line tells them: by run id, else by an op that runs once each."""
+    """Executions of the dominant program without a module line: by run id, else by an op that runs once in each."""
     program_of_op = ops["program_id"].to_list()
     codes = {name: code for code, name in enumerate(dict.fromkeys(program_of_op))}
     program = np.array([codes[name] for name in program_of_op], np.int64)[timeline.op]

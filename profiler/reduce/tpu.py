@@ -8,7 +8,6 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from profiler.analysis import families
 from profiler.reduce.catalog import Catalog, Entry
@@ -143,14 +142,12 @@ class _Columns:
 class _Names:
     """From the event ids of one plane to numbered ops."""
 
-    def __init__(
-        self, names: PlaneNames, catalog: Catalog, programs: Programs, module_names: dict[str, str]
-    ) -> None:
+    def __init__(self, names: PlaneNames, catalog: Catalog, programs: Programs, module_names: dict[str, str]) -> None:
         self.names, self.catalog, self.programs, self.module_names = names, catalog, programs, module_names
         self._op_ids: dict[tuple[int, bool], int] = {}
 
     def op_id(self, metadata_id: int, *, in_flight: bool = False) -> int:
-        """The op of an event id. An async line names its spans after the kind of transfer: take the instruction's name."""
+        """The op of an event id. Async lines name spans after the kind of transfer: take the instruction's name."""
         found = self._op_ids.get((metadata_id, in_flight))
         if found is None:
             event = self.names.event(metadata_id)
@@ -168,7 +165,7 @@ class _Names:
 
     def sums(self, table: scan.OpSums) -> list[tuple[int, int, int, int]]:
         """XProf's rows: ops without program or symbol get none; within a core the first name of a symbol stands."""
-        rows: dict[tuple[int, int], list[int]] = {}
+        rows: dict[tuple[int, int], tuple[int, int, int]] = {}
         first: dict[tuple[int, int], tuple[int, int]] = {}
         loose: list[tuple[int, int, int, int]] = []
         for metadata_id, event_program, event_symbol, has_program, has_symbol, count, total, own, begin in zip(
@@ -191,11 +188,11 @@ class _Names:
                 loose.append((self.op_id(metadata_id), count, total, own))
                 continue
             key = (program % 2**64, symbol % 2**64)
-            row = rows.setdefault(key, [0, 0, 0])
-            row[0], row[1], row[2] = row[0] + count, row[1] + total, row[2] + own
+            before = rows.get(key, (0, 0, 0))
+            rows[key] = (before[0] + count, before[1] + total, before[2] + own)
             if key not in first or begin < first[key][0]:
                 first[key] = (begin, metadata_id)
-        named = []
+        named: list[tuple[int, int, int, int]] = []
         for key, row in rows.items():
             event = self.names.event(first[key][1])
             assert event is not None
@@ -287,5 +284,3 @@ def type_and_peak(stats: dict[str, Any]) -> tuple[str | None, float | None]:
     """The device type and the peak that the plane itself states, TFLOP/s."""
     peak = stats.get("peak_teraflops_per_second")
     return _text(stats.get("device_type_string")), float(peak) if isinstance(peak, int | float) and peak > 0 else None
-
-

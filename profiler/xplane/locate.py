@@ -84,7 +84,9 @@ def _run(folder: Path) -> Recording:
         runs |= {file.parent for suffix in SUFFIXES for file in folder.glob(f"*/*{suffix}")}
     if not runs:
         raise UnreadableError(
-            "holds no .xplane.pb file", file=folder, remedy="give a file, a run folder, or a log folder above plugins/profile"
+            "holds no .xplane.pb file",
+            file=folder,
+            remedy="give a file, a run folder, or a log folder above plugins/profile",
         )
     latest = max(runs, key=_age_key)
     return Recording(latest.name, _profiles(latest))

@@ -172,7 +172,7 @@ def opened(file: Path) -> Iterator[Any]:
             _refuse_text(data, file)
             yield data
             return
-        with open(file, "rb") as stream:
+        with file.open("rb") as stream:
             if file.stat().st_size == 0:
                 raise UnreadableError("is empty", file=file, remedy="the profiler was stopped before it wrote anything")
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -199,8 +199,8 @@ def _refuse_text(data: Any, file: Path) -> None:
             return
     whole = bytes(data)
     raise UnreadableError(
-        f"was rewritten as UTF-8 text: {whole.count(_REPLACEMENT):,} times the bytes EF BF BD stand where binary data was "
-        "lost, and it cannot be restored",
+        f"was rewritten as UTF-8 text: {whole.count(_REPLACEMENT):,} times the bytes EF BF BD stand where binary data "
+        "was lost, and it cannot be restored",
         file=file,
         remedy="copy the original again in binary mode, for example as .gz",
     )

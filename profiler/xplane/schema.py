@@ -70,7 +70,7 @@ XSPACE: dict[str, dict[str, tuple[int, Any]]] = {
     "XStatMetadata": {"id": (1, INT64), "name": (2, BYTES), "description": (3, BYTES)},
 }
 
-ONEOFS = {
+ONEOFS: dict[str, dict[str, tuple[str, ...]]] = {
     "XEvent": {"data": ("offset_ps", "num_occurrences")},
     "XStat": {
         "value": (
