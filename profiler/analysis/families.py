@@ -22,7 +22,6 @@ from profiler.analysis.opfacts import (
     INDEXED,
     MOVES,
     REDUCTIONS,
-    UNEXPLAINED,
     OpFacts,
     base_name,
     opcode_of,
@@ -99,13 +98,15 @@ _RANKS = {
 }
 
 _COLLECTIVE = re.compile(
-    r"(reduce-scatter|all-to-all|all-gather|all-reduce|collective-permute|collective-broadcast|psum|ppermute)"
+    r"(all-reduce-scatter|reduce-scatter|all-to-all|all-gather|all-reduce|collective-permute|collective-broadcast|psum|ppermute)"
 )
 _COLLECTIVE_KIND = {
+    "all-reduce-scatter": "reduce-scatter",
     "psum": "all-reduce",
     "ppermute": "collective-permute",
     "collective-broadcast": "collective (other)",
 }
+_CALLS = re.compile(r"calls=%([\w.-]+)")
 _REDUCE_LEAF = re.compile(r"reduce_|arg(max|min)$|cum(sum|prod|max|min|logsumexp)$|reduce$|sum$|mean$")
 
 _DOT_LEAVES = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
@@ -163,9 +164,9 @@ def family(op: OpFacts) -> str:
 
 def _moved_or_contained(op: OpFacts, opcode: str | None) -> str | None:
     """Collectives, host transfers, asynchronous copies and containers: whatever the scope."""
-    words = f"{op.category or ''} {base_name(op.name)}"
-    has_dot = not DOTS.isdisjoint(op.fused_opcodes) or "convolution" in words
-    for text in (opcode or "", words, *op.fused_opcodes):
+    said = f"{op.category or ''} {base_name(op.name)} {_calls(op)}"
+    has_dot = not DOTS.isdisjoint(op.fused_opcodes) or "convolution" in said
+    for text in (opcode or "", said, *sorted(op.fused_opcodes)):
         match = _COLLECTIVE.search(text)
         # A fusion of a matmul with a collective that runs beside it is the matmul.
         if match and not (has_dot and opcode == "fusion"):
@@ -217,10 +218,12 @@ def _by_scope(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
         return None
     if role in ("router", "optimizer"):
         return role
+    if role == "moe" and stack.leaf in ("top_k", "approx_top_k"):
+        return "router"
     if role in ("loss", "logits"):
         return "loss and logits"
-    if role == "attention" and (not dot or _is_core(op, stack)):
-        return "attention" if dot or opcode not in UNEXPLAINED else None
+    if role == "attention" and (_is_core(op, stack) if dot else _is_softmax(op, opcode, stack)):
+        return "attention"
     return None
 
 
@@ -340,6 +343,13 @@ def _is_core(op: OpFacts, stack: Stack) -> bool:
     return bool(ranks) and max(ranks) > 2
 
 
+def _is_softmax(op: OpFacts, opcode: str | None, stack: Stack) -> bool:
+    """Whether arithmetic in an attention scope is part of masking, scaling and softmax, not a sum of its branches."""
+    if opcode not in ELEMENTWISE | REDUCTIONS | {"fusion"}:
+        return False
+    return stack.leaf not in ("add", "add_any", "convert_element_type") or "exponential" in op.fused_opcodes
+
+
 def _only_moves(op: OpFacts, stack: Stack) -> bool:
     """Whether an op moves or formats data and computes nothing."""
     opcode = opcode_of(op)
@@ -354,6 +364,12 @@ def _only_moves(op: OpFacts, stack: Stack) -> bool:
         return inside <= MOVES or (indexes and inside <= MOVES | _ADDRESSES and stack.leaf in _MOVE_LEAVES)
     words = set(base_name(op.name).split("_")) - {"fusion", "loop", "input", "wrapped"}
     return (bool(words) and words <= MOVES) or stack.leaf in _MOVE_LEAVES
+
+
+def _calls(op: OpFacts) -> str:
+    """The computation that an asynchronous op or a fusion wraps, where the HLO text names it."""
+    match = _CALLS.search(op.hlo_text) if op.hlo_text and "calls=%" in op.hlo_text else None
+    return match[1] if match else ""
 
 
 def _touches_host(op: OpFacts) -> bool:

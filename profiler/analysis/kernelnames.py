@@ -46,12 +46,13 @@ _GPU: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("host transfer", r"memcpy(h2d|d2h|htod|dtoh)|copy(hosttodevice|devicetohost)"),
         ("copy / layout", r"memcpy|memset|copydevicetodevice|rocclr_(copy|fill)buffer|fillbuffer"),
         ("attention", r"fmha|flash_?(fwd|bwd|attn)|fused_attn|attention"),
-        ("convolution", r"conv2d|conv3d|convolve|implicit_gemm|im3d2col|im2col|winograd|dgrad|wgrad|xmma_fprop|miopen"),
+        ("convolution", r"conv2d|conv3d|convolve|scudnn|implicit_gemm|im(3d)?2col|winograd|dgrad|wgrad|fprop|miopen"),
         ("quantized matmul", r"(gemm|cutlass|nvjet|cijk).*(e4m3|e5m2|f8f8|_qq|s8s8|i8i8|int8|fp8|fp4|e2m1)"),
         ("dense matmul", r"gemm|cijk_|cutlass|cublas|nvjet|matmul"),
         ("copy / layout", r"transpose|shuffling|swapdimension|concat|tensorslicing|tensorstriding|padding"),
         ("reduction", r"reduc|(^|_)scan"),
-        ("norm / elementwise", r"eigenmetakernel|elementwise|philox|random|norm|bias|relu|softmax|dropout|cwise|cast"),
+        ("norm / elementwise", r"eigenmetakernel|elementwise|cwise|cast|philox|random|dropout"),
+        ("norm / elementwise", r"norm|::bn_|bias|relu|softmax"),
     )
 )  # fmt: skip
 

@@ -30,22 +30,26 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("input", r"(input_pipeline|data_pipeline|data_loading|load_batch|input)$"),
         ("logits", r"(.*_)?(logits|unembed|unembedding|lm_?head|logits_dense)(_.*)?$"),
         ("loss", r"(.*_)?(loss|cross_entropy|kl_div|kl_divergence|distillation)(_.*)?$"),
-        ("position", r".*(rotary|position|rope)(_?emb.*|_?\d+)?$"),
-        ("embedding", r"(aten::)?(.*_)?(embed|embedding|embeddings|embedder|wte)(_.*|\d+)?$"),
-        ("dispatch", r"(.*_)?(un)?permute(_.*)?$|(.*_)?(dispatch|combine|unsort|sort_activations|route)(_.*)?$"),
-        ("router", r"(.*_)?(router|routing|top_?k_gating)(_.*)?$|gate(_logits|_\d+)?$"),
-        ("norm", r".*(norm|rms)(_.*|\d+)?$"),
-        ("projection", r"(qkv|q|k|v|o|kv|query|key|value|out|gate|up|down|in|wi|wo|wi_\d|fc\d?)(_?proj\w*|_einsum)?$"),
+        ("position", r"(.*_)?(rope|position)(_.*)?$|.*(rotary|pos_emb).*$"),
+        ("embedding", r".*(embedding|embeddings|embedder)(_.*|\d+)?$|(.*_)?(embed|wte)(_.*)?$"),
+        ("dispatch", r"(.*_)?(permute|unpermute|dispatch|combine|unsort|sort_activations|route)(_.*)?$"),
+        ("router", r"(.*_)?(router|routing|top_?k_gating)(_.*)?$"),
+        ("gate", r"gate(_logits|_\d+)?$"),
+        ("norm", r"(.*norm|(.*_)?rms)(_.*|\d+)?$"),
+        ("projection", r"(qkv|q|k|v|o|kv|query|key|value|out|up|down|in|wi|wo|wi_\d|fc\d?)(_?proj\w*|_einsum)?$"),
         ("projection", r".*(linear|dense|dense_?general|_proj|projection)(_?\d+)?$|attn_vec_einsum$"),
         ("projection", r"(mlp|ffn|feed_?forward)\w*$"),
         ("moe", r"(.*_)?(moe|moeblock|experts?|megablox|sparse_matmul)(_.*|\d+)?$"),
-        ("attention", r".*(attention|attn|softmax_attend).*$|mha(_.*)?$"),
+        ("attention", r".*(attention|attn).*$|mha(_.*)?$"),
+        ("layers", r"(layers?|decoder|encoder|transformer|blocks?)(_.*|\d+)?$"),
     )
 )  # fmt: skip
 # Scopes of the compiler and of JAX's control flow, which say nothing about the model.
 PLUMBING = words("while body cond closed_call checkpoint rematted_computation shard_map branch_0_fun core_call")
-# Roles that an outer function name (the first segment, ``jit(loss_fn)``) is not believed about: it names the program.
-_NOT_FROM_PROGRAM = frozenset({"loss", "attention", "projection", "moe", "norm", "dispatch", "student", "input"})
+# Roles that the name of the program (the first segment) is believed about: ``jit(loss_fn)`` is a whole training step.
+_FROM_PROGRAM = frozenset({"logits", "optimizer", "teacher", "embedding"})
+# Scopes of a whole model: what lies outside them (a loss) says nothing about what lies inside.
+_WHOLE = frozenset({"teacher", "student", "layers"})
 _MODEL = frozenset({"attention", "projection", "moe", "router", "norm", "position", "embedding", "dispatch"})
 
 
@@ -110,12 +114,14 @@ def parse(text: str) -> Stack:
         return EMPTY
     segments = tuple(segment(part) for part in path.split("/"))
     scopes = segments if segments[-1].wrappers else segments[:-1]
-    roles = [s.role for i, s in enumerate(scopes) if s.role and (i or s.role not in _NOT_FROM_PROGRAM)]
+    roles = [s.role for i, s in enumerate(scopes) if s.role and (i or s.role in _FROM_PROGRAM)]
+    # The gate of a mixture of experts is its router; that of a gated MLP is a matrix like any other.
+    roles = [("router" if "moe" in roles else "projection") if r == "gate" else r for r in roles]
     wrappers = frozenset().union(*(s.wrappers for s in segments))
     return Stack(
         segments=segments,
         leaf="" if segments[-1].wrappers else segments[-1].core,
-        role=_role([r for r in roles if r not in ("teacher", "student")]),
+        role=_role(roles),
         roles=frozenset(roles),
         jvp="jvp" in wrappers,
         transposed="transpose" in wrappers,
@@ -126,8 +132,10 @@ def parse(text: str) -> Stack:
 
 def _role(roles: list[str]) -> str:
     """The innermost role. A projection says only what kind of layer it is: lm_head/linear belongs to the logits."""
-    inner, outer = (["", "", *roles])[-1], (["", "", *roles])[-2]
-    return outer if inner == "projection" and outer in ("logits", "router", "embedding", "optimizer") else inner
+    outer, inner = ["", "", *roles][-2:]
+    if inner == "projection" and outer in ("logits", "router", "embedding", "optimizer"):
+        return outer
+    return "" if inner in _WHOLE else inner
 
 
 def _batched(equation: re.Match[str]) -> bool:
@@ -178,7 +186,7 @@ def phase_of(stack: Stack, name: str, program: ProgramFacts) -> str | None:
         return "re-run"
     if "optimizer" in stack.roles:
         return "optimizer"
-    if "input" in stack.roles:
+    if "input" in stack.roles or name.startswith("infeed"):
         return "input"
     if "teacher" in stack.roles:
         return "teacher"

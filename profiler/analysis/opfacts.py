@@ -28,10 +28,11 @@ MOVES = words(
     get-tuple-element iota pad reshape reverse scatter slice transpose tuple"""
 )
 ELEMENTWISE = words(
-    """abs add and atan2 cbrt ceil clamp clz compare complex convert cosine divide erf exponential
-    exponential-minus-one floor imag is-finite log log-plus-one logistic map maximum minimum multiply negate not or popcnt power real
-    reduce-precision remainder rng rng-bit-generator rng-get-and-update-state round-nearest-afz
-    round-nearest-even rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt stochastic-convert subtract tan tanh xor"""
+    """abs add and atan2 cbrt ceil clamp clz compare complex convert cosine divide erf exponential exponential-minus-one
+    floor imag is-finite log log-plus-one logistic map maximum minimum multiply negate not or popcnt power real
+    reduce-precision remainder rng rng-bit-generator rng-get-and-update-state round-nearest-afz round-nearest-even
+    rsqrt select shift-left shift-right-arithmetic shift-right-logical sign sine sqrt stochastic-convert subtract tan
+    tanh xor"""
 )
 UNEXPLAINED = words(  # what such an op is for, its opcode does not say
     """fusion custom-call fft cholesky triangular-solve partition-id replica-id after-all domain parameter constant send

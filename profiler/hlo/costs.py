@@ -19,6 +19,7 @@ OPAQUE = frozenset({"custom-call", "ragged-dot", "scaled-dot", "cholesky", "tria
 # A window position is visited in Python; longer dimensions than this in both kernel and output are left unknown.
 MAX_POSITIONS = 1 << 16
 
+_GEMM_CONTRACTED = re.compile(rb'"lhs_contracting_dimensions"\s*:\s*\[([^\]]*)\]')
 _COST_ESTIMATE = re.compile(rb'"cost_estimate"\s*:\s*(\{[^{}]*\})')
 
 
@@ -52,30 +53,48 @@ def _number(value: object) -> float | None:
     return None if value is None or isinstance(value, list | dict) else float(str(value))
 
 
+def library_flops(target: str, instruction: Any, operands: list[Any], backend_config: bytes) -> float | None:
+    """FLOPs of a matmul or forward convolution that XLA hands to a GPU library; None for every other custom call.
+
+    The result is the first output, workspace the second. A gemm keeps its dimension numbers in the backend config.
+    """
+    outputs = instruction.shape.tuple_shapes
+    result = outputs[0] if outputs else instruction.shape
+    if target.startswith("__cudnn$convForward"):
+        return convolution_flops(instruction, operands, result)
+    if target.startswith("__cublas$"):
+        match = _GEMM_CONTRACTED.search(backend_config)
+        dims = re.findall(rb"\d+", match[1]) if match else []
+        return _matmul_flops(result, operands, [int(d) for d in dims]) if dims else None
+    return None
+
+
 def dot_flops(instruction: Any, operands: list[Any]) -> float | None:
     """2 × output elements × contracted elements of a ``dot``. ``operands`` are the operand protos."""
-    if len(operands) < 2:
-        return None
-    lhs = operands[0].shape.dimensions
     contracted = instruction.dot_dimension_numbers.lhs_contracting_dimensions
-    if len(contracted) > shapes.MAX_RANK or any(not 0 <= d < len(lhs) for d in contracted):
+    return _matmul_flops(instruction.shape, operands, list(contracted))
+
+
+def _matmul_flops(result: Any, operands: list[Any], contracted: list[int]) -> float | None:
+    lhs = operands[0].shape.dimensions if len(operands) >= 2 else []
+    output = shapes.elements(result)
+    if output is None or len(contracted) > shapes.MAX_RANK or any(not 0 <= d < len(lhs) for d in contracted):
         return None
-    output = shapes.elements(instruction.shape)
-    return None if output is None else as_float(2 * output * math.prod(lhs[d] for d in contracted))
+    return as_float(2 * output * math.prod(lhs[d] for d in contracted))
 
 
-def convolution_flops(instruction: Any, operands: list[Any]) -> float | None:
+def convolution_flops(instruction: Any, operands: list[Any], result: Any) -> float | None:
     """2 × the multiply-adds of a ``convolution``, positions in padding and in dilation holes left out.
 
     Counting them would be far off: the TPU compiler writes batched dots as convolutions whose windows slide almost
     entirely over padding. Multiply-adds = output batch × output features × kernel input features × Π valid positions,
     with output batch × features = output elements / Π output spatial sizes.
     """
-    if len(operands) < 2 or shapes.elements(instruction.shape) is None:
+    if len(operands) < 2 or shapes.elements(result) is None:
         return None
     numbers, window = instruction.convolution_dimension_numbers, instruction.window.dimensions
     inputs, kernel = operands[0].shape.dimensions, operands[1].shape.dimensions
-    output, spatial = instruction.shape.dimensions, numbers.output_spatial_dimensions
+    output, spatial = result.dimensions, numbers.output_spatial_dimensions
     if not len(window) == len(spatial) == len(numbers.input_spatial_dimensions) <= shapes.MAX_RANK:
         return None
     try:

@@ -96,15 +96,18 @@ class Instruction:
     def flops(self) -> float | None:
         """FLOPs per execution: dots and convolutions, summed inside fusions and async wrappers, and kernel estimates.
 
-        Elementwise work counts 0 (see ``profiler.hlo.costs``), and so do while, conditional and call: the work is in
-        the instructions of their computations. None where it cannot be known, such as a custom call without estimate.
+        Library matmuls and forward convolutions on GPU count too. Elementwise work counts 0 (see
+        ``profiler.hlo.costs``), and so do while, conditional and call: the work is in the instructions of their
+        computations. None where it cannot be known, such as a custom call without estimate.
         """
         if self.opcode in costs.OPAQUE:
-            return self.cost_estimate.flops if self.cost_estimate else None
+            if self.cost_estimate:
+                return self.cost_estimate.flops
+            return costs.library_flops(self.custom_call_target, self.proto, self.operand_protos, self.backend_config)
         if self.opcode == "dot":
             return costs.dot_flops(self.proto, self.operand_protos)
         if self.opcode == "convolution":
-            return costs.convolution_flops(self.proto, self.operand_protos)
+            return costs.convolution_flops(self.proto, self.operand_protos, self.proto.shape)
         if self.opcode in ("fusion", "async-start"):
             return self.module.computation_flops(self.called)
         return 0.0

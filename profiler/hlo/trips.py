@@ -42,14 +42,15 @@ def trip_count(loop: Instruction) -> float | None:
         return float(known[1])
     module = loop.module
     body, condition = (module.computations[name] for name in loop.called)
-    compared = _comparison(condition)
-    if compared is None:
+    direction, counter, bound = _comparison(condition)
+    if not isinstance(counter, _Element) or _unchanged(body, counter):  # written the other way round: limit > counter
+        direction, counter, bound = _MIRRORED.get(direction, ""), bound, counter
+    if direction not in _MIRRORED or not isinstance(counter, _Element):
         return None
-    direction, counter, bound = compared
-    limit = bound if isinstance(bound, int) else _invariant(loop, body, bound)
+    limit = _start(loop, bound) if isinstance(bound, _Element) and _unchanged(body, bound) else bound
     after = _next(body, counter.index)
     start = _start(loop, counter)
-    if not isinstance(after, _Element) or after.index != counter.index or start is None or limit is None:
+    if not isinstance(after, _Element) or after.index != counter.index or start is None or not isinstance(limit, int):
         return None
     return _iterations(start, limit, after.offset, direction)
 
@@ -69,22 +70,16 @@ def _iterations(start: int, limit: int, step: int, direction: str) -> float | No
     return float(-(-distance // step)) if step > 0 else None
 
 
-def _comparison(condition: Computation) -> tuple[str, _Element, int | _Element] | None:
-    """(direction, counter, limit) of a condition ``counter direction limit``, through a fusion if need be."""
+def _comparison(condition: Computation) -> tuple[str, _Value, _Value]:
+    """(direction, left, right) of a condition ``left direction right``, through a fusion if need be."""
     root, arguments = condition.root, None
     if root is not None and root.opcode == "fusion" and root.called:
         arguments = [_value(i, None) for i in _operands(root)]
         root = root.module.computations[root.called[0]].root
-    if root is None or root.opcode != "compare":
-        return None
-    sides = [_value(i, arguments) for i in _operands(root)]
-    direction = root.proto.comparison_direction.decode("ascii", "replace")
-    if len(sides) != 2 or direction not in _MIRRORED:
-        return None
-    left, right = sides
-    if isinstance(right, _Element) and isinstance(left, int):
-        left, right, direction = right, left, _MIRRORED[direction]
-    return (direction, left, right) if isinstance(left, _Element) and right is not None else None
+    sides = [_value(i, arguments) for i in _operands(root)] if root is not None and root.opcode == "compare" else []
+    if root is None or len(sides) != 2:
+        return "", None, None
+    return root.proto.comparison_direction.decode("ascii", "replace"), sides[0], sides[1]
 
 
 def _next(body: Computation, index: int) -> _Value:
@@ -96,9 +91,9 @@ def _next(body: Computation, index: int) -> _Value:
     return _value(operands[index], None) if 0 <= index < len(operands) else None
 
 
-def _invariant(loop: Instruction, body: Computation, element: _Element) -> int | None:
-    """The constant that the loop carries along unchanged in an element, if it does."""
-    return _start(loop, element) if _next(body, element.index) == _Element(element.index) else None
+def _unchanged(body: Computation, element: _Element) -> bool:
+    """Whether the loop hands an element on as it was."""
+    return _next(body, element.index) == _Element(element.index)
 
 
 def _start(loop: Instruction, element: _Element) -> int | None:
