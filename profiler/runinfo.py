@@ -1,7 +1,7 @@
 """Facts about the run that no event tells: model FLOPs, tokens, configuration.
 
 They come from the run-info plane of the trace, or from a configuration file (--config). Keys that are understood:
-``model_tflops_per_device_per_step``, ``tokens_per_device_per_step``, ``convention`` (how the FLOPs were counted),
+``model_tflops_per_device_per_step``, ``tokens_per_step`` (all devices together), ``convention`` (how the FLOPs were counted),
 ``layers``, ``config`` (the knobs), ``xla_flags``, ``mesh``, ``versions``, ``git_commit``, ``metrics``.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from profiler.errors import UnreadableError
 from profiler.trace import Trace
 
-FACTS = ("model_tflops_per_device_per_step", "tokens_per_device_per_step", "convention", "layers")
+FACTS = ("model_tflops_per_device_per_step", "tokens_per_step", "convention", "layers")
 
 
 def with_config(trace: Trace, config: Path | None) -> Trace:

@@ -36,7 +36,7 @@ FLOP_FAMILIES = ("splash", "gmm", "tgmm", "matmul", "attention", "convolution", 
 
 @dataclass(frozen=True)
 class Measured:
-    """A side with its times: what comparisons start from. ``tokens`` are per device and step."""
+    """A side with its times: what comparisons start from. ``tokens`` are per step, all devices together."""
 
     trace: Trace
     times: StepTimes
@@ -112,7 +112,7 @@ def measure(trace: Trace, options: Options) -> Measured:
         warnings=tuple(dict.fromkeys(notes)),
         compiler_tflops_per_step=counted / 1e12 if counted else None,
     )
-    tokens = options.tokens_per_step or fact(trace, "tokens_per_device_per_step")
+    tokens = options.tokens_per_step or fact(trace, "tokens_per_step")
     return Measured(trace, times, summary, tokens, peak)
 
 
