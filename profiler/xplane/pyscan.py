@@ -210,9 +210,7 @@ class _Index:
         except Malformed:
             self.damaged += 1
         lines, ranges = len(self.lines) // 11 - first_line, len(self.ranges) // 2 - first_range
-        self.planes.extend(
-            (whole.at, whole.end, identity, name, name_end, first_line, lines, first_range, ranges, cut)
-        )
+        self.planes.extend((whole.at, whole.end, identity, name, name_end, first_line, lines, first_range, ranges, cut))
 
     def line(self, whole: Field) -> None:
         identity = name = name_end = display = display_end = timestamp = duration = events = 0

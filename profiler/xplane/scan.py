@@ -14,6 +14,7 @@ nesting, and the columns of 16,384 events.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ def _implementation() -> Any:
     if _FORCED == "python":
         return pyscan
     try:
-        from profiler.xplane import _scan
+        return importlib.import_module("profiler.xplane._scan")
     except ImportError as error:
         if _FORCED == "compiled":
             raise UsageError(
@@ -42,7 +43,6 @@ def _implementation() -> Any:
                 remedy="reinstall where a C compiler is at hand, or unset PROFILER_SCANNER",
             ) from error
         return pyscan
-    return _scan
 
 
 _scanner = _implementation()
@@ -410,15 +410,15 @@ def sweep(
     kept = np.flatnonzero(ends > starts)
     order = kept[np.lexsort((-ends[kept], starts[kept]))]
     starts, ends = starts[order], ends[order]
-    # Lanes become small numbers, with -1 in front so that it is number 0, and is -1 again in the end.
-    numbers = np.unique(np.append(np.int32(-1), lanes[order]), return_inverse=True)[1][1:].astype(np.int32) - np.int32(1)
+    # Lanes become small numbers. A -1 is put in front so that -1 is always number 0, and -1 again after the shift.
+    _, numbers = np.unique(np.append(np.int32(-1), lanes[order]), return_inverse=True)
     table = _scanner.sweep(
         starts,
         ends,
         np.argsort(ends, kind="stable").astype(np.int32),
         keys[order],
         ranks[order],
-        numbers,
+        (numbers[1:] - 1).astype(np.int32),
         edges,
         rows,
         n_rows,
