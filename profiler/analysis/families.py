@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 from profiler.analysis import namestack
 from profiler.analysis.kernelnames import custom_kernel, gpu_family, kernel_family, stable
@@ -22,9 +21,13 @@ from profiler.analysis.opfacts import (
     INDEXED,
     MOVES,
     REDUCTIONS,
+    SENDS,
+    SIMPLE,
     OpFacts,
     base_name,
+    calls_of,
     opcode_of,
+    ranks_of,
     target_of,
     words,
 )
@@ -106,13 +109,12 @@ _COLLECTIVE_KIND = {
     "ppermute": "collective-permute",
     "collective-broadcast": "collective (other)",
 }
-_CALLS = re.compile(r"calls=%([\w.-]+)")
 _REDUCE_LEAF = re.compile(r"reduce_|arg(max|min)$|cum(sum|prod|max|min|logsumexp)$|reduce$|sum$|mean$")
 
 _DOT_LEAVES = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
 _TRIVIAL = frozenset({"parameter", "constant", "bitcast", "tuple", "get-tuple-element", "fusion"})
 _ADDRESSED = frozenset({"dynamic-slice", "dynamic-update-slice", "gather", "scatter", "pad", "concatenate"})
-_ADDRESSES = frozenset({"add", "subtract", "compare", "select", "clamp", "and", "or", "multiply", "convert"})
+_ADDRESSES = frozenset({"add", "subtract", "compare", "select", "clamp", "and", "or", "convert"})
 _MOVE_LEAVES = words(
     """broadcast_in_dim concatenate copy copy_p dynamic_slice dynamic_update_slice expand_dims gather iota pad reshape
     rev slice split squeeze transpose"""
@@ -164,27 +166,35 @@ def family(op: OpFacts) -> str:
 
 def _moved_or_contained(op: OpFacts, opcode: str | None) -> str | None:
     """Collectives, host transfers, asynchronous copies and containers: whatever the scope."""
-    said = f"{op.category or ''} {base_name(op.name)} {_calls(op)}"
-    has_dot = not DOTS.isdisjoint(op.fused_opcodes) or "convolution" in said
-    for text in (opcode or "", said, *sorted(op.fused_opcodes)):
-        match = _COLLECTIVE.search(text)
-        # A fusion of a matmul with a collective that runs beside it is the matmul.
-        if match and not (has_dot and opcode == "fusion"):
-            return _COLLECTIVE_KIND.get(match[1], match[1])
+    collective = _collective(op, opcode)
+    if collective:
+        return collective
     if opcode in CONTROL:
         return "control flow"
     if opcode in HOST or target_of(op) in _HOST_TARGETS:
         return "host transfer"
-    if opcode is None and op.kernel is None:
-        return None
-    if opcode in ("send", "send-done", "recv", "recv-done"):
+    if opcode in SENDS:
         host = "is_host_transfer=true" in (op.hlo_text or "") or "host" in (op.category or "")
         return "host transfer" if host else "collective (other)"
     if opcode in ASYNC_COPY or opcode in MOVES or opcode == "fusion":
-        if _touches_host(op) and (opcode != "fusion" or _only_moves(op, _stack(op))):
+        if _touches_host(op) and (opcode != "fusion" or _only_moves(op, opcode, _stack(op))):
             return "host transfer"
         if opcode in ASYNC_COPY:
-            return "async copy"
+            return "async copy" if op.fused_opcodes <= MOVES | _TRIVIAL else "wait"
+    return None
+
+
+def _collective(op: OpFacts, opcode: str | None) -> str | None:
+    """The kind of collective that an op is, wraps or is fused with."""
+    if opcode in SIMPLE:
+        return None
+    category = op.category or ""
+    for text in (opcode or "", base_name(op.name), category, calls_of(op), *sorted(op.fused_opcodes)):
+        match = _COLLECTIVE.match(text)
+        if match:
+            # A fusion of a matmul with a collective that runs beside it is the matmul.
+            has_dot = not DOTS.isdisjoint(op.fused_opcodes) or "convolution" in category
+            return None if has_dot and opcode == "fusion" else _COLLECTIVE_KIND.get(match[1], match[1])
     return None
 
 
@@ -213,8 +223,8 @@ def _by_scope(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
     if role == "embedding" and (indexed or dot or opcode not in MOVES):
         return "embedding"
     if role == "dispatch" or ("moe" in stack.roles and role != "router" and indexed):
-        return "MoE dispatch" if indexed or dot or not _only_moves(op, stack) else None
-    if not dot and _only_moves(op, stack):
+        return "MoE dispatch" if indexed or dot or not _only_moves(op, opcode, stack) else None
+    if not dot and _only_moves(op, opcode, stack):
         return None
     if role in ("router", "optimizer"):
         return role
@@ -232,7 +242,7 @@ def _by_opcode(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
     if _is_dot(op, opcode):
         return _matmul(op, opcode, _dot_stack(op, stack))
     if opcode == "fusion":
-        if _only_moves(op, stack):
+        if _only_moves(op, opcode, stack):
             return "copy / layout"
         reduces = not REDUCTIONS.isdisjoint(op.fused_opcodes) or "reduce" in op.name
         if stack.role != "norm" and (reduces or (not op.fused_opcodes and _REDUCE_LEAF.match(stack.leaf))):
@@ -271,7 +281,7 @@ def _dot_stack(op: OpFacts, stack: Stack) -> Stack:
 def _kernel(op: OpFacts, opcode: str | None, stack: Stack) -> str | None:
     if opcode == "custom-call" or (opcode is None and stack.leaf == "pallas_call"):
         return custom_kernel(op.name, stack, target_of(op))
-    if opcode is None and op.name != op.kernel and kernel_family(stable(op.name)) is not None:
+    if opcode is None and op.kernel not in (None, op.name) and kernel_family(stable(op.name)) is not None:
         return stable(op.name)  # a kernel launched for a custom call, with the HLO proto missing
     return None
 
@@ -288,7 +298,7 @@ def _splash(op: OpFacts, kernel: str) -> str:
         return "splash backward (fused)"
     if "dkv" not in kernel and "dq" in kernel:
         return "splash backward (dq)"
-    ranks = sorted((_ranks(op.shape or (op.hlo_text or "").partition(" custom-call(")[0])), reverse=True)
+    ranks = sorted((ranks_of(op.shape or (op.hlo_text or "").partition(" custom-call(")[0])), reverse=True)
     alone = len(ranks) > 1 and ranks[0] > ranks[1]
     return "splash backward (fused)" if alone else "splash backward (dkv)"
 
@@ -300,7 +310,7 @@ def _gmm(op: OpFacts, stack: Stack) -> str:
     """
     if not stack.transposed or stack.rematted or ".remat" in op.name:
         return "gmm forward"
-    ranks = _ranks(op.shape or "")
+    ranks = ranks_of(op.shape or "")
     return "tgmm" if stack.leaf.startswith("ragged_dot") and ranks and max(ranks) == 3 else "gmm dlhs"
 
 
@@ -325,21 +335,21 @@ def _is_dot(op: OpFacts, opcode: str | None) -> bool:
         return True
     if opcode != "fusion" or op.fused_opcodes:
         return False
-    words = f"{op.category or ''} {op.name}"
-    return "convolution" in words or "gemm" in words or "dot" in words.replace("_", " ").replace(".", " ").split()
+    said = f"{op.category or ''} {op.name}"
+    return "convolution" in said or "gemm" in said or "dot" in re.split(r"[ _.]", said)
 
 
 def _is_core(op: OpFacts, stack: Stack) -> bool:
     """Whether a matmul in an attention scope is q·k or p·v, rather than a projection by weights.
 
     The core multiplies activations by activations, which share a batch dimension. An einsum's equation shows it, a dot
-    its batch dimensions; else a rank above 2, since XLA flattens a matmul without batch dimensions.
+    its batch dimensions. Else, where there is no HLO text, a rank above 2: CPU and GPU compilers flatten all others.
     """
     if stack.batched is not None:
         return stack.batched
-    if op.hlo_text and " dot(" in op.hlo_text:
-        return "lhs_batch_dims={" in op.hlo_text
-    ranks = _ranks(op.shape or "")
+    if op.hlo_text:
+        return " dot(" in op.hlo_text and "lhs_batch_dims={" in op.hlo_text
+    ranks = ranks_of(op.shape or "")
     return bool(ranks) and max(ranks) > 2
 
 
@@ -350,9 +360,8 @@ def _is_softmax(op: OpFacts, opcode: str | None, stack: Stack) -> bool:
     return stack.leaf not in ("add", "add_any", "convert_element_type") or "exponential" in op.fused_opcodes
 
 
-def _only_moves(op: OpFacts, stack: Stack) -> bool:
+def _only_moves(op: OpFacts, opcode: str | None, stack: Stack) -> bool:
     """Whether an op moves or formats data and computes nothing."""
-    opcode = opcode_of(op)
     if opcode != "fusion":
         return opcode in MOVES or opcode in ASYNC_COPY
     if op.category == "data formatting":
@@ -362,21 +371,14 @@ def _only_moves(op: OpFacts, stack: Stack) -> bool:
         # Indexing computes addresses; that little arithmetic does not make it more than a move.
         indexes = not inside.isdisjoint(_ADDRESSED)
         return inside <= MOVES or (indexes and inside <= MOVES | _ADDRESSES and stack.leaf in _MOVE_LEAVES)
-    words = set(base_name(op.name).split("_")) - {"fusion", "loop", "input", "wrapped"}
-    return (bool(words) and words <= MOVES) or stack.leaf in _MOVE_LEAVES
-
-
-def _calls(op: OpFacts) -> str:
-    """The computation that an asynchronous op or a fusion wraps, where the HLO text names it."""
-    match = _CALLS.search(op.hlo_text) if op.hlo_text and "calls=%" in op.hlo_text else None
-    return match[1] if match else ""
+    # XLA names a fusion after its last steps. A concatenation can be written as pad and maximum.
+    named = set(base_name(op.name).split("_")) - {"fusion", "loop", "input", "wrapped"}
+    return (bool(named) and named <= MOVES) or (
+        stack.leaf in _MOVE_LEAVES and (named - {"maximum"}).isdisjoint(ELEMENTWISE | REDUCTIONS)
+    )
 
 
 def _touches_host(op: OpFacts) -> bool:
-    return "S(5)" in (op.hlo_text or "") or "S(5)" in (op.shape or "")
-
-
-@lru_cache(maxsize=1 << 14)
-def _ranks(shape: str) -> tuple[int, ...]:
-    """Ranks of the arrays in a shape text."""
-    return tuple(len(dims.split(",")) if dims else 0 for dims in re.findall(r"[a-z]\w*\[([\d,<=]*)\]", shape))
+    if "S(5)" in (op.hlo_text or "") or "S(5)" in (op.shape or ""):
+        return True
+    return op.kernel is not None and gpu_family(op.kernel) == "host transfer"

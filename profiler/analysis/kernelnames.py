@@ -12,7 +12,7 @@ from functools import lru_cache
 from profiler.analysis.namestack import PLUMBING, Stack
 
 # Groups of tile sizes, shapes and counters at the end of a name: "-bq_32-p_128-", "_512_5120", "_bq=128", ".23".
-_VOLATILE = re.compile(r"(?:-[a-z]+[_=]?\d+|[_-][a-z]+=\d+|_\d+|\.\d+|[-_]+$)+$")
+_VOLATILE = re.compile(r"(?:-[a-z]+[_=]?\d+|[_-][a-z]+=\d+|_\d+|\.\d+|[-_]+(?=\.|$))+$")
 # Names that wrap whatever they were given.
 _GENERIC = PLUMBING | {"", "custom-call", "pallas_call", "tpu_custom_call", "vmap", "call", "wrapped", "main"}
 # Custom-call targets that only say which compiler took the kernel.
@@ -47,7 +47,7 @@ _GPU: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("copy / layout", r"memcpy|memset|copydevicetodevice|rocclr_(copy|fill)buffer|fillbuffer"),
         ("attention", r"fmha|flash_?(fwd|bwd|attn)|fused_attn|attention"),
         ("convolution", r"conv2d|conv3d|convolve|scudnn|implicit_gemm|im(3d)?2col|winograd|dgrad|wgrad|fprop|miopen"),
-        ("quantized matmul", r"(gemm|cutlass|nvjet|cijk).*(e4m3|e5m2|f8f8|_qq|s8s8|i8i8|int8|fp8|fp4|e2m1)"),
+        ("quantized matmul", r"quantized_matmul|(gemm|cutlass|nvjet|cijk).*(e4m3|e5m2|e2m1|f8f8|[si]8[si]8|int8|fp[48])"),
         ("dense matmul", r"gemm|cijk_|cutlass|cublas|nvjet|matmul"),
         ("copy / layout", r"transpose|shuffling|swapdimension|concat|tensorslicing|tensorstriding|padding"),
         ("reduction", r"reduc|(^|_)scan"),

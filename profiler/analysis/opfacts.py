@@ -9,6 +9,7 @@ from functools import lru_cache
 # " opcode(" after the shape; shapes hold "T(8,128)" and "S(5)" but never a lower-case word before a bracket.
 _OPCODE = re.compile(r" ([a-z][a-z0-9]*(?:-[a-z0-9]+)*)\(")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_CALLS = re.compile(r"calls=%([\w.-]+)")
 _COUNTER = re.compile(r"(?:[._]\d+|\.cloned|\.clone|\.remat\d*|\.call)+(?=-start|-done|$)")
 
 
@@ -35,17 +36,19 @@ ELEMENTWISE = words(
     tanh xor"""
 )
 UNEXPLAINED = words(  # what such an op is for, its opcode does not say
-    """fusion custom-call fft cholesky triangular-solve partition-id replica-id after-all domain parameter constant send
-    send-done recv recv-done"""
+    """fusion custom-call fft cholesky triangular-solve partition-id replica-id after-all domain parameter constant"""
 )
+SENDS = words("send send-done recv recv-done")
 COLLECTIVES = words(
     """all-gather all-gather-start all-gather-done all-reduce all-reduce-start all-reduce-done all-to-all
     ragged-all-to-all reduce-scatter collective-permute collective-permute-start collective-permute-done
     collective-broadcast"""
 )
 OPCODES = (
-    DOTS | CONTROL | HOST | ASYNC_COPY | REDUCTIONS | INDEXED | MOVES | ELEMENTWISE | UNEXPLAINED | COLLECTIVES
+    DOTS | CONTROL | HOST | ASYNC_COPY | REDUCTIONS | INDEXED | MOVES | ELEMENTWISE | UNEXPLAINED | SENDS
+    | COLLECTIVES
 )  # fmt: skip
+SIMPLE = DOTS | CONTROL | HOST | REDUCTIONS | INDEXED | MOVES | ELEMENTWISE  # can neither be nor wrap a collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,18 @@ def target_of(op: OpFacts) -> str | None:
         return op.custom_call_target
     match = _TARGET.search(op.hlo_text) if op.hlo_text and "custom_call_target" in op.hlo_text else None
     return match[1] if match else None
+
+
+def calls_of(op: OpFacts) -> str:
+    """The computation that an asynchronous op or a fusion wraps, where the HLO text names it."""
+    match = _CALLS.search(op.hlo_text) if op.hlo_text and "calls=%" in op.hlo_text else None
+    return match[1] if match else ""
+
+
+@lru_cache(maxsize=1 << 14)
+def ranks_of(shape: str) -> tuple[int, ...]:
+    """Ranks of the arrays in a shape text."""
+    return tuple(len(dims.split(",")) if dims else 0 for dims in re.findall(r"[a-z]\w*\[([\d,<=]*)\]", shape))
 
 
 @lru_cache(maxsize=1 << 16)
