@@ -142,7 +142,7 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
     narrow = width < 600
     label_width, value_width = (0, 74) if narrow else (292, 92)
     row, bar_height, top = (44, 16, 8) if narrow else (30, 18, 8)
-    left, right = label_width + 12, width - value_width
+    left, right = label_width + (0 if narrow else 12), width - value_width
     height = top * 2 + row * len(figure.bars) + (20 if figure.cut else 0)
     low, high = figure.axis
     span = high - low
@@ -156,7 +156,8 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
         f'<title id="{identity}-title">Waterfall: {escape(figure.title)}, from baseline to optimized</title>',
         f'<defs><pattern id="{identity}-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
         'patternTransform="rotate(45)"><rect width="6" height="6" fill="var(--loss, #c2410c)"/>'
-        '<line x1="0" y1="0" x2="0" y2="6" stroke="var(--paper, #fff)" stroke-width="2.6" opacity=".55"/></pattern></defs>',
+        '<line x1="0" y1="0" x2="0" y2="6" stroke="var(--paper, #fff)" stroke-width="2.6" opacity=".55"/>'
+        "</pattern></defs>",
     ]
     fills = {
         "total": "var(--total, #57606a)",
@@ -168,7 +169,9 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
         y = top + index * row
         bar_y = y + (22 if narrow else (row - bar_height) / 2)
         begin, end = sorted((x(bar.start), x(bar.end)))
-        text = units.shorten(bar.label, 46 if narrow else 42)
+        # Without a font at hand, wide letters are taken as twice the others.
+        room = 42 if narrow else 38
+        text = units.shorten(bar.label, room if bar.label.isascii() or len(bar.label) < room // 2 else room // 2 + 6)
         weight = ' font-weight="600"' if bar.kind == "total" else ""
         anchor = f'x="{left}" y="{y + 15}"' if narrow else f'x="{label_width}" y="{bar_y + 13:.1f}" text-anchor="end"'
         parts.append(f"<g><title>{escape(units.shorten(bar.label, 200))}: {escape(figure.text(bar))}</title>")
@@ -181,7 +184,8 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
             f'<text x="{width - 2}" y="{bar_y + 13:.1f}" text-anchor="end" fill="var(--ink, #1f2328)"{weight} '
             f'style="font-variant-numeric:tabular-nums">{escape(figure.text(bar))}</text></g>'
         )
-        if index + 1 < len(figure.bars):  # the thin line that hands the level to the next bar
+        # The thin line that hands the level to the next bar; on narrow screens it would cross the labels.
+        if index + 1 < len(figure.bars) and not narrow:
             at = x(bar.end)
             following = bar_y + row
             parts.append(

@@ -26,23 +26,24 @@ _TEXT_IDS = ("program_id",)
 
 def summary_object(summary: Summary) -> dict[str, Any]:
     """A summary as plain data."""
-    return {"schema_version": SCHEMA_VERSION, **_plain(summary)}
+    return {"schema_version": SCHEMA_VERSION, **plain(summary)}
 
 
 def diff_object(diff: Diff, top: int | None = None) -> dict[str, Any]:
     """A diff as plain data; ``top`` limits the ops (None and 0: all)."""
-    return {"schema_version": SCHEMA_VERSION, **_plain(diff), "ops": _rows(diff.ops, top)}
+    return {"schema_version": SCHEMA_VERSION, **plain(diff), "ops": _rows(diff.ops, top)}
 
 
 def ops_object(table: OpTable, top: int | None = None) -> dict[str, Any]:
     """A per-op table as plain data; ``top`` limits the rows (None and 0: all)."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "file": _plain(table.file),
+        "file": plain(table.file),
         "devices": table.devices,
         "ops_total": table.ops.height,
         "ops": _rows(table.ops, top),
-        "warnings": _plain(table.warnings),
+        "unattributed": _rows(table.unattributed, None),
+        "warnings": plain(table.warnings),
     }
 
 
@@ -81,11 +82,11 @@ def _rows(frame: pl.DataFrame, top: int | None) -> list[dict[str, Any]]:
     for row in rows:
         for key, value in row.items():
             # Program ids are 64-bit fingerprints: JSON readers that know only doubles would round them.
-            row[key] = str(value) if key in _TEXT_IDS and value is not None else _plain(value)
+            row[key] = str(value) if key in _TEXT_IDS and value is not None else plain(value)
     return rows
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Plain JSON data for a result's field: dataclasses become objects, tuples lists, the unknown null."""
     if value is None or isinstance(value, bool | int):
         return value
@@ -95,15 +96,15 @@ def _plain(value: Any) -> Any:
         # A lone surrogate is not text: strict readers refuse the whole document for it.
         return value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((_plain(item) for item in value), key=str)
+        return sorted((plain(item) for item in value), key=str)
     if hasattr(value, "item"):  # a numpy scalar
-        return _plain(value.item())
+        return plain(value.item())
     if hasattr(value, "to_dicts"):  # a frame: written by _rows, under the same key
         return None
     return str(value)  # dates of a YAML config, paths

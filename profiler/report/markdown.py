@@ -42,19 +42,25 @@ _TAME = re.compile(r"[A-Za-z0-9_.,:;/%()\[\]{}=+*$~^' -]+")
 _ENTITIES = {ord(char): f"&#{ord(char)};" for char in "\\|<>`*_[]~$&:(){}!\"'"}
 # GitHub looks for mentions and issue numbers after it has decoded entities: a zero-width space breaks the word.
 _ENTITIES |= {ord("@"): "@&#8203;", ord("#"): "#&#8203;"}
-_LIST_MARKS = re.compile(r"^(\s*)([-+=]|\d+(?=[.)]))")
+# What would make a line a list item, a rule or the underline of a heading.
+_LINE_MARKS = re.compile(r"^(\s*)([-+](?=\s|$)|\d+(?=[.)](?:\s|$))|[-=]+(?=\s*$))")
+_INNER_UNDERSCORE = re.compile(r"(?<=[A-Za-z0-9])&#95;(?=[A-Za-z0-9])")
 
 
 def escape(text: str) -> str:
     """Text of a trace as GitHub Markdown that shows exactly it, on one line."""
-    text = units.clean(text).translate(_ENTITIES)
-    # "- x", "1. x" and "===" at the start would be lists or headings.
-    return _LIST_MARKS.sub(lambda match: match[1] + "".join(f"&#{ord(char)};" for char in match[2]), text)
+    return units.clean(text).translate(_ENTITIES)
 
 
 def prose(text: str) -> str:
     """A sentence of ours that quotes the trace: escaped where it could act, readable in the source otherwise."""
-    return escape(text).replace("&#40;", "(").replace("&#41;", ")").replace("&#39;", "'").replace("&#58; ", ": ")
+    text = escape(text).replace("&#40;", "(").replace("&#41;", ")").replace("&#39;", "'").replace("&#58; ", ": ")
+    return _INNER_UNDERSCORE.sub("_", text)
+
+
+def sentence(text: str) -> str:
+    """Prose that starts a line: it cannot become a list item, a rule or a heading's underline."""
+    return _LINE_MARKS.sub(lambda match: match[1] + "".join(f"&#{ord(char)};" for char in match[2]), prose(text))
 
 
 def name(text: str) -> str:
@@ -103,13 +109,18 @@ class _Renderer:
         return self._preformatted(block)
 
     def _line(self, text: str) -> str:
-        return prose(units.shorten(text, self.line_width))
+        return sentence(units.shorten(text, self.line_width))
 
     def _cell(self, cell: Cell) -> str:
-        text = name(units.shorten(cell.text, self.name_width)) if cell.name else prose(cell.text)
+        text = name(units.shorten(cell.text, self.name_width)) if cell.name else self._words(cell.text)
+        if cell.to is not None:
+            text += f" → {name(units.shorten(cell.to, self.name_width))}"
         if cell.under is not None:
-            text += f"<br>{prose(units.shorten(cell.under, self.name_width))}"
+            text += f"<br>{self._words(cell.under)}"
         return f"**{text}**" if cell.tone == STRONG and text else text
+
+    def _words(self, text: str) -> str:
+        return prose(units.shorten(text, self.name_width))
 
     def _facts(self, facts: Facts) -> str:
         rows = [f"- {prose(title)}: {self._fact(cell)}" for title, cell in facts.rows]
@@ -127,8 +138,8 @@ class _Renderer:
             "| " + " | ".join(prose(column.title) or " " for column in columns) + " |",
             "|" + "|".join("---:" if column.numeric else "---" for column in columns) + "|",
         ]
-        for row in (*table.rows, *((table.total,) if table.total is not None else ())):
-            lines.append("| " + " | ".join(self._cell(row[index]) or " " for index in kept) + " |")
+        rows = (*table.rows, *((table.total,) if table.total is not None else ()))
+        lines.extend("| " + " | ".join(self._cell(row[index]) or " " for index in kept) + " |" for row in rows)
         body = "\n".join(lines)
         remarks = [f"_{prose(text)}_" for text in (table.more and f"… {table.more}", table.caption) if text]
         body = "\n\n".join([body, *remarks])

@@ -17,11 +17,15 @@ GOOD, BAD, DIM, STRONG, PLAIN = "good", "bad", "dim", "strong", ""
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A formatted cell. ``name`` marks text of the trace, which a renderer may shorten; ``under`` is a second line."""
+    """A formatted cell. ``name`` marks text of the trace, which a renderer may shorten.
+
+    ``to`` is what ``text`` became ("text → to"); ``under`` is a second line.
+    """
 
     text: str
     tone: str = PLAIN
     name: bool = False
+    to: str | None = None
     under: str | None = None
 
 

@@ -6,7 +6,21 @@ from typing import TYPE_CHECKING
 
 from profiler.hardware import CHIPS, PEAK_DTYPE
 from profiler.report import units
-from profiler.report.model import DIM, STRONG, Column, Document, Items, Notes, Table, label, limit, name
+from profiler.report.model import (
+    DIM,
+    STRONG,
+    Block,
+    Column,
+    Document,
+    Facts,
+    Items,
+    Line,
+    Notes,
+    Table,
+    label,
+    limit,
+    name,
+)
 
 if TYPE_CHECKING:
     from profiler.api import OpTable
@@ -44,8 +58,8 @@ def ops_document(table: OpTable, top: int | None = None) -> Document:
         tuple(
             (
                 name(row["op"]),
-                name(row["family"]),
-                name(row["phase"], DIM),
+                label(row["family"] or "–"),
+                label(row["phase"] or "–", DIM),
                 label(units.number(row["occurrences"])),
                 label(time.show(row["self_time_ps"])),
                 label(units.percent(row["self_time_ps"] / everything if everything else None)),
@@ -69,7 +83,15 @@ def ops_document(table: OpTable, top: int | None = None) -> Document:
         caption=_basis(table.devices),
         more=f"{hidden} more ops, {units.duration(everything - shown)} (--top 0 shows all)" if hidden else None,
     )
-    return Document(f"profiler ops: {table.file}", (body, Notes("Warnings", table.warnings)))
+    blocks: list[Block] = [body]
+    if table.unattributed.height:
+        blocks.append(Line(_unattributed(table)))
+    return Document(f"profiler ops: {table.file}", (*blocks, Notes("Warnings", table.warnings)))
+
+
+def _unattributed(table: OpTable) -> str:
+    time = units.duration(float(table.unattributed["self_time_ps"].sum() or 0))
+    return f"Not in the table: {time} of device activity without an HLO op, {table.unattributed.height} names."
 
 
 def _basis(devices: int) -> str:
@@ -87,9 +109,9 @@ def peaks_document() -> Document:
     rows = tuple(
         (
             label(chip.name),
-            label(units.number(chip.chip_tflops)),
+            label(units.number(chip.chip_tflops, 5)),
             label(str(chip.devices_per_chip)),
-            label(units.number(chip.peak_tflops), STRONG),
+            label(units.number(chip.peak_tflops, 5), STRONG),
             label(units.number(chip.hbm_bytes / units.GIB)),
             label(units.number(chip.hbm_bytes_per_s / 1e9)),
             label(units.number(chip.chip_interconnect_gb_per_s)),
@@ -112,7 +134,10 @@ def peaks_document() -> Document:
         rows,
         caption="HBM is nominal and per JAX device; links are per chip; MFU divides by the peak per JAX device",
     )
-    sources = Items(
-        "Notes and sources", tuple((label(chip.name), (*filter(None, (chip.note,)), *chip.sources)) for chip in CHIPS)
-    )
-    return Document("profiler peaks", (table, sources))
+    notes = Facts(tuple((chip.name, label(chip.note)) for chip in CHIPS if chip.note), "Notes")
+    by_source: dict[str, list[str]] = {}
+    for chip in CHIPS:
+        for source in chip.sources:
+            by_source.setdefault(source, []).append(chip.name)
+    sources = Items("Sources", tuple((label(source), (", ".join(chips),)) for source, chips in by_source.items()))
+    return Document("profiler peaks", (table, notes, sources))

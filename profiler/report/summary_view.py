@@ -39,9 +39,8 @@ def summary_document(summary: Summary, top: int | None = None) -> Document:
     if summary.kind == "compiled":
         blocks.append(Line(ESTIMATE + ".", BAD))
     rows = limit(top, DEFAULT_ROWS)
-    for table in (families_table(summary), kernels_table(summary), rerun_table(summary)):
-        if table.rows:
-            blocks.append(table if rows is None else capped(table, rows))
+    tables = (families_table(summary), kernels_table(summary), rerun_table(summary))
+    blocks.extend(table if rows is None else capped(table, rows) for table in tables if table.rows)
     blocks.append(Notes("Warnings", summary.warnings))
     return Document(f"profiler summary: {summary.label}", tuple(blocks))
 
@@ -69,7 +68,7 @@ def devices_text(summary: Summary) -> str:
     hosts = {device.host for device in summary.devices if device.host}
     parts = []
     for (kind, peak, hbm), count in groups.items():
-        peak_text = f"{units.number(peak)} TFLOP/s dense bf16" if peak is not None else "peak n/a"
+        peak_text = f"{units.number(peak, 5)} TFLOP/s dense bf16" if peak is not None else "peak n/a"
         hbm_text = f"{units.size(hbm)} HBM" if hbm is not None else "HBM n/a"
         parts.append(f"{count} × {kind or 'unknown device'} ({peak_text}, {hbm_text}{' each' if count > 1 else ''})")
     text = "; ".join(parts) or "none recorded"
@@ -107,8 +106,8 @@ def mfu_text(summary: Summary) -> str:
         ]
         return f"{units.UNKNOWN}: {' and '.join(missing)}" if missing else units.UNKNOWN
     text = (
-        f"{units.percent(summary.mfu, 2)} = {units.number(inputs.model_tflops_per_device_per_step)} model TFLOP / "
-        f"({units.duration(inputs.step_time_ps)} × {units.number(inputs.peak_tflops)} TFLOP/s)"
+        f"{units.percent(summary.mfu, 2)} = {units.number(inputs.model_tflops_per_device_per_step, 5)} model TFLOP / "
+        f"({units.duration(inputs.step_time_ps)} × {units.number(inputs.peak_tflops, 5)} TFLOP/s)"
     )
     if inputs.convention:
         text += f"; FLOPs: {inputs.convention}"
@@ -166,8 +165,8 @@ def families_table(summary: Summary) -> Table:
         ),
         tuple(
             (
-                name(row.family),
-                name(row.phase, DIM),
+                label(row.family),
+                label(row.phase or "–", DIM),
                 label(row.category, DIM),
                 label(units.number(row.calls_per_step) if row.calls_per_step is not None else "–"),
                 label(scale.show(row.time_ps_per_step)),
@@ -211,7 +210,7 @@ def kernels_table(summary: Summary) -> Table:
         tuple(
             (
                 name(row.kernel),
-                name(row.phase, DIM),
+                label(row.phase or "–", DIM),
                 label(units.number(row.calls_per_step)),
                 label(units.number(row.calls_per_layer)),
                 label(mean.show(row.mean_time_ps)),
@@ -233,7 +232,7 @@ def rerun_table(summary: Summary) -> Table:
         "Re-run by rematerialisation",
         (Column("family", numeric=False), Column(f"calls/{unit}"), Column(estimated(summary, f"{scale.unit}/{unit}"))),
         tuple(
-            (name(row.family), label(units.number(row.calls_per_step)), label(scale.show(row.time_ps_per_step)))
+            (label(row.family), label(units.number(row.calls_per_step)), label(scale.show(row.time_ps_per_step)))
             for row in rows
         ),
     )

@@ -37,8 +37,9 @@ _STYLES = {GOOD: "green", BAD: "red", DIM: "dim", STRONG: "bold"}
 _BAR_WIDTH = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NAME_LIMIT = 300
-_LONGEST_LINE = 2000
+_LONGEST_LINE = 600
 _LEAST_NAME = 14
+_ARROW = " → "
 
 # Rules under the header and above the total, nothing else: a table that survives being pasted anywhere.
 _RULES = Box("    \n    \n ── \n    \n    \n ── \n    \n    \n")
@@ -148,12 +149,13 @@ class _Renderer:
     def _table(self, table: Table) -> None:
         self.console.print(Text(units.shorten(table.title, _NAME_LIMIT), "bold"))
         bar_columns = [index for index, column in enumerate(table.columns) if column.bar]
-        widths = self._widths(table)
+        gap = 2 if sum(self._wanted(table)) + 2 * (len(table.columns) - 1) <= self.style.width else 1
+        widths = self._widths(table, gap)
         grid = Grid(
             box=_RULES if self.style.unicode else _ASCII_RULES,
             show_edge=False,
             pad_edge=False,
-            padding=(0, 0),
+            padding=(0, gap - 1, 0, 0),
             show_footer=table.total is not None,
             header_style="",
             footer_style="",
@@ -179,8 +181,8 @@ class _Renderer:
             if remark:
                 self.console.print(Text(remark, "dim"))
 
-    def _widths(self, table: Table) -> list[int]:
-        """Column widths: figures keep theirs, text columns share what is left and are shortened in the middle."""
+    def _wanted(self, table: Table) -> list[int]:
+        """The width at which nothing of a column is lost."""
         wanted = []
         for index, column in enumerate(table.columns):
             if column.bar:
@@ -189,7 +191,12 @@ class _Renderer:
             cells = [row[index] for row in table.rows] + ([table.total[index]] if table.total is not None else [])
             lines = [line for cell in cells for line in _lines(cell)]
             wanted.append(max([cell_len(column.title), *(cell_len(line) for line in lines)]))
-        excess = sum(wanted) + len(wanted) - 1 - self.style.width
+        return wanted
+
+    def _widths(self, table: Table, gap: int) -> list[int]:
+        """Column widths: figures keep theirs, text columns share what is left and are shortened in the middle."""
+        wanted = self._wanted(table)
+        excess = sum(wanted) + gap * (len(wanted) - 1) - self.style.width
         while excess > 0:
             elastic = [
                 i for i, c in enumerate(table.columns) if not c.numeric and not c.bar and wanted[i] > _LEAST_NAME
@@ -207,10 +214,15 @@ class _Renderer:
         if column.bar:
             return Text("")
         style = _STYLES.get(cell.tone, "")
-        lines = [units.shorten(line, width) for line in _lines(cell)]
-        text = Text(lines[0], style, overflow="ellipsis")
-        for line in lines[1:]:
-            text.append("\n" + line, "dim")
+        if cell.to is None:
+            head = units.shorten(cell.text, width)
+        else:  # both names keep their ends, whatever the width
+            half = max((width - len(_ARROW)) // 2, 3)
+            left = units.shorten(cell.text, max(half, width - len(_ARROW) - cell_len(units.shorten(cell.to, half))))
+            head = left + _ARROW + units.shorten(cell.to, max(width - len(_ARROW) - cell_len(left), 3))
+        text = Text(head, style, overflow="ellipsis")
+        if cell.under is not None:
+            text.append("\n" + units.shorten(cell.under, width), "dim")
         return text
 
     def _bar(self, cell: Cell) -> Text:
@@ -223,4 +235,5 @@ class _Renderer:
 
 
 def _lines(cell: Cell) -> list[str]:
-    return [units.shorten(part, _NAME_LIMIT) for part in (cell.text, cell.under) if part is not None]
+    head = cell.text if cell.to is None else cell.text[:_NAME_LIMIT] + _ARROW + cell.to[:_NAME_LIMIT]
+    return [units.shorten(part, _NAME_LIMIT) for part in (head, cell.under) if part is not None]

@@ -109,14 +109,14 @@ def points(value: float | None, decimals: int = 2) -> str:
     return fixed(value, decimals, sign=True) if value is not None and known(value) else UNKNOWN
 
 
-def number(value: float | None) -> str:
-    """A count or a plain figure: whole numbers whole, others to four digits."""
+def number(value: float | None, digits: int = 4) -> str:
+    """A count or a plain figure: whole numbers whole, others to ``digits`` digits."""
     if value is None or not known(value):
         return UNKNOWN
     if abs(value - round(value)) <= 1e-6 * max(1.0, abs(value)):
         return fixed(round(value), 0)
-    digits = 3 - math.floor(math.log10(abs(value)))
-    return fixed(value, min(max(digits, 0), 6))
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    return fixed(value, min(max(decimals, 0), 6))
 
 
 def clean(text: str) -> str:
@@ -134,7 +134,7 @@ def shorten(text: str, width: int) -> str:
         # Never clean a whole megabyte to show a few characters; the ends outlive the second cut.
         text = text[:width] + text[-width:] if len(text) > 2 * width else text
         text = clean(text)
-        head = (width - 1 + 1) // 2
+        head = width // 2
         tail = max(width - 1 - head, 0)
         return text[:head] + "…" + (text[-tail:] if tail else "")
     text = clean(text)
