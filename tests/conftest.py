@@ -7,8 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from profiler.xplane.write import SpaceBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -39,3 +42,49 @@ def run_cli(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subproces
         return subprocess.run(command, capture_output=True, text=True, env=clean, cwd=cwd, timeout=timeout, check=False)
 
     return run
+
+
+@pytest.fixture
+def tpu_space() -> Callable[..., SpaceBuilder]:
+    """Builds a one-program TPU trace from {device: {line: [(op, start, duration)]}}; times in ps, op as an HLO name."""
+
+    def build(devices: dict[str, dict[str, list[tuple[str, int, int]]]], **stats: Any) -> SpaceBuilder:
+        space = SpaceBuilder(hostnames=("host-0",))
+        for device, lines in devices.items():
+            plane = space.plane(f"/device:{device}", stats={"device_type_string": "TPU v6 Lite", **stats})
+            for name, events in lines.items():
+                line = plane.line(name)
+                for op, start, duration in events:
+                    if name in ("Steps", "XLA Modules"):
+                        line.event(op, start, duration)
+                        continue
+                    opcode = op.split(".")[0]
+                    line.event(
+                        f"%{op} = f32[8]{{0}} {opcode}(f32[8]{{0}} %x)",
+                        start,
+                        duration,
+                        display_name=op,
+                        metadata_stats={
+                            "program_id": 7,
+                            "symbol_id": 1 + sum(ord(c) * 31**i for i, c in enumerate(op)) % 10**9,
+                            "hlo_category": opcode,
+                            "flops": 16,
+                            "bytes_accessed": 64,
+                            "tf_op": f"jit(step)/jvp()/{opcode}:",
+                        },
+                    )
+        return space
+
+    return build
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., str]:
+    """Writes a space to a file and gives its path as an argument."""
+
+    def write(space: SpaceBuilder, name: str = "host-0.xplane.pb") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return str(space.write(path))
+
+    return write
