@@ -101,7 +101,8 @@ _RANKS = {
 }
 
 _COLLECTIVE = re.compile(
-    r"(all-reduce-scatter|reduce-scatter|all-to-all|all-gather|all-reduce|collective-permute|collective-broadcast|psum|ppermute)"
+    r"(?:ragged-)?(all-reduce-scatter|reduce-scatter|all-to-all|all-gather|all-reduce|collective-permute"
+    r"|collective-broadcast|psum|ppermute)"
 )
 _COLLECTIVE_KIND = {
     "all-reduce-scatter": "reduce-scatter",

@@ -47,7 +47,7 @@ _GPU: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("copy / layout", r"memcpy|memset|copydevicetodevice|rocclr_(copy|fill)buffer|fillbuffer"),
         ("attention", r"fmha|flash_?(fwd|bwd|attn)|fused_attn|attention"),
         ("convolution", r"conv2d|conv3d|convolve|scudnn|implicit_gemm|im(3d)?2col|winograd|dgrad|wgrad|fprop|miopen"),
-        ("quantized matmul", r"quantized_matmul|(gemm|cutlass|nvjet|cijk).*(e4m3|e5m2|e2m1|f8f8|[si]8[si]8|int8|fp[48])"),
+        ("quantized matmul", r"quantized_matmul|(gemm|cutlass|nvjet|cijk).*(e4m3|e5m2|e2m1|f8f8|[si]8[si]8|int8|fp8)"),
         ("dense matmul", r"gemm|cijk_|cutlass|cublas|nvjet|matmul"),
         ("copy / layout", r"transpose|shuffling|swapdimension|concat|tensorslicing|tensorstriding|padding"),
         ("reduction", r"reduc|(^|_)scan"),

@@ -16,7 +16,7 @@ from profiler.hlo.schema import hlo
 if TYPE_CHECKING:
     from profiler.hlo.module import Computation, Instruction
 
-_KNOWN = re.compile(rb'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d+)"?')
+_KNOWN = re.compile(rb'"known_trip_count"\s*:\s*\{\s*"n"\s*:\s*"?(\d{1,18})"?')
 # Ops through which a scalar passes unchanged.
 _TRANSPARENT = frozenset({"copy", "bitcast", "convert", "reshape", "broadcast", "copy-done", "copy-start"})
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
