@@ -139,7 +139,10 @@ def _anchored(
     module: HloModule | None,
     program_id: str,
 ) -> Marks | None:
-    """Starts of an op of the entry computation that ran as often as most of them: the earliest such op."""
+    """Starts of an op of the entry computation that ran as often as most of them: the earliest such op.
+
+    Without HLO an op may be of a loop's body: then take the ops that ran least often.
+    """
     numbers, counts = np.unique(op, return_counts=True)
     names = ops["op"].to_list()
     if module is not None:
@@ -147,11 +150,10 @@ def _anchored(
         inside = np.array([names[number] in entry for number in numbers])
         if inside.any():
             numbers, counts = numbers[inside], counts[inside]
-    repeated = counts >= MIN_MARKS
-    if not repeated.any():
+    values, frequency = np.unique(counts, return_counts=True)
+    usual = int(values[0] if module is None else values[np.argmax(frequency)])
+    if usual < MIN_MARKS:
         return None
-    values, frequency = np.unique(counts[repeated], return_counts=True)
-    usual = int(values[np.argmax(frequency)])
     candidates = numbers[counts == usual]
     anchor = min(candidates.tolist(), key=lambda number: int(start[op == number].min()))
     chosen = np.sort(start[op == anchor])

@@ -71,9 +71,7 @@ def test_two_hosts_with_equal_plane_names_stay_two_devices(tpu_space, saved, tmp
 
 
 def test_one_device_can_be_chosen_and_a_wrong_name_lists_the_right_ones(tpu_space, saved) -> None:
-    path = saved(
-        tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}, "TPU:1": {"XLA Ops": [("add.1", 0, 9)]}})
-    )
+    path = saved(tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}, "TPU:1": {"XLA Ops": [("add.1", 0, 9)]}}))
     assert profiler.ops(path, Options(device="TPU:1")).ops["total_time_ps"].to_list() == [9]
     with pytest.raises(UsageError, match="TPU:0, TPU:1"):
         profiler.ops(path, Options(device="TPU:2"))
