@@ -157,7 +157,7 @@ def family(op: OpFacts) -> str:
         or _kernel_family(op, opcode, stack)
         or _by_scope(op, opcode, stack)
         or _by_opcode(op, opcode, stack)
-        or (gpu_family(op.kernel or op.name) if opcode is None else None)
+        or gpu_family(op.kernel or ("" if opcode else op.name))
         or "other"
     )
 

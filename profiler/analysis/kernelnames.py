@@ -93,4 +93,4 @@ def custom_kernel(name: str, stack: Stack, target: str | None) -> str | None:
     own = stable(name)
     if kernel_family(own) or own.lower() not in _GENERIC:
         return own
-    return scopes[0] if scopes else target
+    return scopes[0] if scopes and stack.leaf == "pallas_call" else target

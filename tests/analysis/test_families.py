@@ -129,6 +129,7 @@ OPS = [
     (fusion("fusion.6", "jit(step)/optimizer/add", "add", "multiply"), "optimizer"),
     # the rest, with and without HLO
     (op("custom-call.3", opcode="custom-call", custom_call_target="__cublas$lt$matmul$f8"), "quantized matmul"),
+    (op("custom-call.1", "jit(f)/dot_general", kernel="Cijk_Alik_Bljk_BBS_BH_Bias_HA"), "dense matmul"),
     (op("custom-call.4", opcode="custom-call", custom_call_target="__cublas$gemm"), "dense matmul"),
     (op("dot.1", hlo_text="%dot.1 = f32[8,8]{1,0} dot(f8e4m3fn[8,16]{1,0:T(8,128)} %a, f8e4m3fn[16,8]{1,0} %b), x={1}"), "quantized matmul"),
     (op("dot.2", hlo_text="%dot.2 = f32[8,8]{1,0} dot(bf16[8,16]{1,0} %a, s8[16,8]{1,0} %b), x={1}"), "dense matmul"),
