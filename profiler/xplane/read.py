@@ -126,8 +126,8 @@ def _salvage(data: bytes) -> Any:
     message = xspace().XPlane()
     for start, end in _entries(data):
         try:
-            message.MergeFromString(data[start:end])
-        except Exception:
+            message.MergeFrom(xspace().XPlane.FromString(data[start:end]))
+        except Exception:  # as above: leave this entry out
             continue
     return message
 

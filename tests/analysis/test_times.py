@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
 import pytest
@@ -146,7 +148,7 @@ events = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 200), st.integers(
 )
 def test_the_parts_of_a_step_sum_to_the_step(lanes, lengths, ranks) -> None:
     edges = np.cumsum([0, *lengths])
-    times = step_times(trace_of(lanes, list(zip(edges[:-1], edges[1:], strict=True)), ranks))
+    times = step_times(trace_of(lanes, list(pairwise(edges)), ranks))
     assert times.step_ps == pytest.approx(np.mean(lengths))
     assert times.ops["time_ps"].sum() + times.idle_ps == pytest.approx(times.step_ps, rel=1e-9)
     assert (times.ops["time_ps"] >= 0).all()

@@ -52,14 +52,18 @@ def diff_of(saved):
     return run
 
 
+DOT, CALL = "convolution fusion", "custom-call"
 MODEL = [
-    {"name": "fusion.1", "stack": f"{STACK}/self_attention/query/dot_general", "category": "convolution fusion", "time": 900},
-    {"name": "splash_mha_fwd.2", "stack": f"{STACK}/self_attention/splash_mha_fwd/pallas_call", "category": "custom-call", "time": 800},
-    {"name": "fusion.3", "stack": f"{STACK}/moe_block/router/dot_general", "category": "convolution fusion", "time": 100},
-    {"name": "gmm.4", "stack": f"{STACK}/moe_block/jit(gmm)/pallas_call", "category": "custom-call", "time": 700},
-    {"name": "multiply_add_fusion.5", "stack": f"{STACK}/norm/mul", "time": 50},
-    {"name": "copy.6", "stack": f"{STACK}/transpose", "category": "data formatting", "time": 30},
-]  # fmt: skip
+    {"name": name, "stack": f"{STACK}/{stack}", "category": category, "time": time}
+    for name, stack, category, time in (
+        ("fusion.1", "self_attention/query/dot_general", DOT, 900),
+        ("splash_mha_fwd.2", "self_attention/splash_mha_fwd/pallas_call", CALL, 800),
+        ("fusion.3", "moe_block/router/dot_general", DOT, 100),
+        ("gmm.4", "moe_block/jit(gmm)/pallas_call", CALL, 700),
+        ("multiply_add_fusion.5", "norm/mul", "loop fusion", 50),
+        ("copy.6", "transpose", "data formatting", 30),
+    )
+]
 
 
 def test_a_file_against_itself_is_the_same_in_everything(diff_of) -> None:
@@ -100,14 +104,14 @@ def test_a_kernel_whose_tiles_changed_is_one_changed_op(diff_of) -> None:
 
 def test_matmuls_that_became_quantized_kernels_are_replaced_one_for_one_by_scope(diff_of) -> None:
     base = [
-        {"name": f"fusion.{i}", "stack": f"jit(f)/{layer}/mn,pn->mp/dot_general", "category": "convolution fusion", "time": 100}
+        {"name": f"fusion.{i}", "stack": f"jit(f)/{layer}/mn,pn->mp/dot_general", "category": DOT, "time": 100}
         for i, layer in enumerate(["up", "up", "down"])
-    ]  # fmt: skip
+    ]
+    kernel = "quantized_matmul_kernel_512"
     opt = [
-        {"name": f"quantized_matmul_kernel_512.{i}", "stack": f"jit(f)/{layer}/quantized_matmul_kernel_512/pallas_call",
-         "category": "custom-call", "time": 60}
+        {"name": f"{kernel}.{i}", "stack": f"jit(f)/{layer}/{kernel}/pallas_call", "category": CALL, "time": 60}
         for i, layer in enumerate(["up", "down", "up"])
-    ]  # fmt: skip
+    ]
     diff = diff_of(base, opt)
     rows = diff.ops.sort("baseline_calls")
     assert rows.select("match", "baseline_calls", "optimized_calls", "delta_time_ps").rows() == [
@@ -155,7 +159,7 @@ def test_the_phase_keeps_a_re_run_apart_from_the_forward_it_repeats(diff_of) -> 
 
 
 def test_no_time_is_ever_dropped(diff_of) -> None:
-    diff = diff_of(MODEL, MODEL[2:] + [{"name": "new.9", "stack": "jit(step)/elsewhere/sort", "time": 123}])
+    diff = diff_of(MODEL, [*MODEL[2:], {"name": "new.9", "stack": "jit(step)/elsewhere/sort", "time": 123}])
     for which, summary in (("baseline", diff.baseline), ("optimized", diff.optimized)):
         busy = sum(row.time_ps_per_step for row in summary.families if row.category != "idle")
         assert diff.ops[f"{which}_time_ps"].sum() == pytest.approx(busy)
