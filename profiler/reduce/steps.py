@@ -110,8 +110,11 @@ def _executions(timeline: Timeline, ops: pl.DataFrame, programs: dict[str, HloMo
     program_of_op = ops["program_id"].to_list()
     codes = {name: code for code, name in enumerate(dict.fromkeys(program_of_op))}
     program = np.array([codes[name] for name in program_of_op], np.int64)[timeline.op]
+    here = set(np.unique(program).tolist())
     totals = {
-        name: int(timeline.duration_ps[program == code].sum()) for name, code in codes.items() if name is not None
+        name: int(timeline.duration_ps[program == code].sum())
+        for name, code in codes.items()
+        if name is not None and code in here
     }
     if not totals:
         return None
