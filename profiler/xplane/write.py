@@ -125,6 +125,11 @@ class PlaneBuilder:
             entry.value.id, entry.value.name = number, _encode(name)
         return self._stat_ids[name]
 
+    def payload(self) -> bytes:
+        """The serialized XPlane alone. More serialized fields, such as lines, may be appended to it (proto merge)."""
+        data: bytes = self._plane.SerializeToString()
+        return data
+
     def to_bytes(self) -> bytes:
         """A serialized XSpace that holds this plane only, so that files can be made by joining such pieces."""
         data: bytes = xspace().XSpace(planes=[self._plane]).SerializeToString()
