@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from profiler.results import Note
 
 # One row per (file, program, op). `hlo` is false for device activity that no HLO op explains: kernels launched without
-# one, copies by the runtime. flops and bytes_accessed are per occurrence; null is unknown, never 0 for unknown.
+# one, copies by the runtime. `rank` is the family's place in the sweep (profiler.analysis.times). `near_stack` is the
+# scope of the nearest neighbour in the dataflow, where an op has no name stack of its own. flops and bytes_accessed are
+# per occurrence; null is unknown, never 0 for unknown.
 OPS_COLUMNS = {
     "op_id": "Int32",
     "program": "String",
@@ -33,6 +35,7 @@ OPS_COLUMNS = {
     "phase": "String",
     "kernel": "String",
     "name_stack": "String",
+    "near_stack": "String",
     "source": "String",
     "shape": "String",
     "flops": "Int64",

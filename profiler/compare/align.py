@@ -50,7 +50,18 @@ _PURPOSES = {
     "splash backward (dkv)": "attention backward",
     "splash backward (fused)": "attention backward",
 }
-FACTS = ("program", "family", "phase", "opcode", "category", "kernel", "name_stack", "shape", "source")
+FACTS = (
+    "program",
+    "family",
+    "phase",
+    "opcode",
+    "category",
+    "kernel",
+    "name_stack",
+    "near_stack",
+    "shape",
+    "source",
+)
 _NUMBER = re.compile(r"\d+")
 _TRAILING = re.compile(r"([._]\d+|\.clone|\.remat\d*|\.kd)+$")
 _LAYOUT = re.compile(r"\{[^{}]*\}")
@@ -154,7 +165,8 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
     )
     found = []
     for facts in merged.iter_rows(named=True):
-        stack, base = stable_stack(facts["name_stack"]), stable_name(facts["op"])
+        near = facts["near_stack"] and f"{facts['near_stack']}/"
+        stack, base = stable_stack(facts["name_stack"] or near), stable_name(facts["op"])
         kind = facts["kernel"] or facts["opcode"] or facts["category"]
         keys = {
             "role": "main" if facts["program_id"] == programs else stable_name(facts["program"] or ""),
@@ -164,7 +176,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
             "work": _PURPOSES.get(facts["family"], ""),
             # Without a name stack the instruction's own name is all there is.
             "stack": stack or f"op {base}",
-            "scope": scope(facts["name_stack"]) if stack else "",
+            "scope": scope(facts["name_stack"] or near),
             "kind": kind or base,
             "kernel": facts["kernel"] or "",
             "shape": stable_shape(facts["shape"]),
@@ -271,7 +283,9 @@ def _one_for_one(left: list[Op], right: list[Op]) -> tuple[list[Op], list[Op], l
 
 
 def _kind_of_match(left: list[Op], right: list[Op], confidence: float) -> str:
-    if {op.keys["family"] for op in left} != {op.keys["family"] for op in right}:
+    families = {op.keys["family"] for op in left}, {op.keys["family"] for op in right}
+    # Replaced is one kernel in another's place; the same arithmetic in a fusion of another make-up has merely changed.
+    if families[0].isdisjoint(families[1]) and families[0] | families[1] <= set(_PURPOSES):
         return "replaced"
     return "same" if confidence >= SAME_CONFIDENCE and _named(left) == _named(right) else "changed"
 

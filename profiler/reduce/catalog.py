@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from profiler.analysis import families
-from profiler.hlo import HloModule, Instruction
+from profiler.hlo import HloModule, Instruction, near_op_name
 from profiler.trace import OPS_COLUMNS
 
 FUSION_CATEGORY = {
@@ -31,6 +31,7 @@ class Entry:
     hlo: bool
     facts: families.OpFacts
     category: str | None = None
+    near_stack: str | None = None
     flops: int | None = None
     bytes_accessed: int | None = None
 
@@ -74,7 +75,8 @@ class Catalog:
                 ("rank", families.rank(family)),
                 ("phase", families.phase(facts, contexts[entry.program_id])),
                 ("kernel", families.kernel_name(facts)),
-                ("name_stack", facts.name_stack),
+                ("name_stack", None if entry.near_stack else facts.name_stack),
+                ("near_stack", entry.near_stack),
                 ("source", facts.source),
                 ("shape", facts.shape),
                 ("flops", entry.flops),
@@ -99,6 +101,7 @@ def instruction_entry(
     op: str | None = None,
 ) -> Entry:
     """An op described by its HLO instruction: GPU kernels, CPU ops. ``op`` names it where its own name would not do."""
+    near = None if instruction.op_name or instruction.fused_op_names else near_op_name(instruction)
     return Entry(
         program=module.name,
         program_id=program_id if hlo else None,
@@ -108,7 +111,7 @@ def instruction_entry(
             name=instruction.name,
             opcode=instruction.opcode,
             category=(category := _category(instruction.opcode, instruction.fusion_kind)),
-            name_stack=instruction.op_name or None,
+            name_stack=instruction.op_name or near,
             shape=instruction.shape,
             custom_call_target=instruction.custom_call_target or None,
             kernel=kernel,
@@ -117,6 +120,7 @@ def instruction_entry(
             source=instruction.source or None,
         ),
         category=category,
+        near_stack=near,
         flops=_bounded(instruction.flops),
         bytes_accessed=_bounded(instruction.bytes_accessed),
     )

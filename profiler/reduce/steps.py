@@ -149,7 +149,8 @@ def _anchored(
     numbers, counts = np.unique(op, return_counts=True)
     names = ops["op"].to_list()
     if module is not None:
-        entry = module.entry_op_names
+        computation = module.computations.get(module.entry)
+        entry = {each.name for each in computation.instructions} if computation else set()
         inside = np.array([names[number] in entry for number in numbers])
         if inside.any():
             numbers, counts = numbers[inside], counts[inside]
