@@ -1,0 +1,1 @@
+"""The recording format: locate files, scan and read them, write them."""
