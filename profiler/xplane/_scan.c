@@ -206,8 +206,13 @@ typedef struct {
     size_t count, capacity;
 } Vector;
 
+/* Rows of a table. A profile has thousands; a hostile file could have one per two bytes, each many times as large. */
+#define MAX_ROWS ((size_t)1 << 18)
+
 static int append(Vector *v, const int64_t *values, size_t n)
 {
+    if (v->count / n == MAX_ROWS)
+        return MALFORMED;
     if (v->capacity - v->count < n) {
         size_t capacity = v->capacity ? v->capacity * 2 : 256;
         int64_t *moved = realloc(v->values, capacity * sizeof *moved);
@@ -296,8 +301,8 @@ static int index_plane(Index *index, const Field *whole, int cut)
         Field f;
         status = next_field(&r, &f);
         if (status == CUT_PAYLOAD && f.tag == 0x1A) {
-            if (index_line(index, &f, 1) != FINE)
-                return NO_MEMORY;
+            int line = index_line(index, &f, 1);
+            status = line == FINE ? status : line;
         }
         if (status != FINE)
             break; /* half a name or half an entry is worse than none */
@@ -348,8 +353,8 @@ static int index_space(Index *index)
         Field f;
         status = next_field(&r, &f);
         if (status == CUT_PAYLOAD && f.tag == 0x0A) {
-            if (index_plane(index, &f, 1) != FINE)
-                return NO_MEMORY;
+            int plane = index_plane(index, &f, 1);
+            status = plane == FINE ? status : plane;
         }
         if (status != FINE)
             break;

@@ -27,6 +27,7 @@ from profiler.xplane import schema
 Bytes = Any  # bytes, mmap or a memoryview of bytes: what gives an int by index and a buffer by slice
 
 MAX_GROUPS = 100
+MAX_ROWS = 1 << 18  # planes, lines, ranges or texts; hostile files could have one per two bytes, each far larger
 SPAN_LIMIT = 1 << 62  # a span outside ±SPAN_LIMIT ps (53 days) is damage, and sums below it cannot overflow
 BIG_EVENT = 1 << 20  # bytes; above it an event is walked, since protobuf would copy it
 
@@ -162,6 +163,15 @@ def _fields(data: Bytes, at: int, end: int) -> Iterator[Field]:
 # ---------------------------------------------------------------------------------------------------- index
 
 
+PLANE_WIDTH, LINE_WIDTH, RANGE_WIDTH, TEXT_WIDTH = 10, 11, 2, 3  # integers per row
+
+
+def _append(table: array[int], *row: int) -> None:
+    if len(table) // len(row) == MAX_ROWS:
+        raise Malformed
+    table.extend(row)
+
+
 class _Index:
     """The rows that ``index`` returns, and the counts that go with them."""
 
@@ -177,7 +187,7 @@ class _Index:
                 if field.tag == 0x0A:
                     self.plane(field)
                 elif field.tag in (0x12, 0x1A, 0x22) and not field.cut:
-                    self.texts.extend((field.tag >> 3, field.at, field.end))
+                    _append(self.texts, field.tag >> 3, field.at, field.end)
         except Cut:
             return True
         except Malformed:
@@ -187,7 +197,7 @@ class _Index:
     def plane(self, whole: Field) -> None:
         identity = name = name_end = 0
         cut = whole.cut
-        first_line, first_range = len(self.lines) // 11, len(self.ranges) // 2
+        first_line, first_range = len(self.lines) // LINE_WIDTH, len(self.ranges) // RANGE_WIDTH
         try:
             for field in _fields(self.data, whole.at, whole.end):
                 tag = field.tag
@@ -200,17 +210,18 @@ class _Index:
                 elif tag == 0x12:
                     name, name_end = field.at, field.end
                 elif tag in (0x22, 0x2A, 0x32):
-                    if len(self.ranges) > 2 * first_range and self.ranges[-1] == field.start:
+                    if len(self.ranges) > RANGE_WIDTH * first_range and self.ranges[-1] == field.start:
                         self.ranges[-1] = field.end
                     else:
-                        self.ranges.extend((field.start, field.end))
+                        _append(self.ranges, field.start, field.end)
         except Cut:
             self.damaged += not whole.cut
             cut = True
         except Malformed:
             self.damaged += 1
-        lines, ranges = len(self.lines) // 11 - first_line, len(self.ranges) // 2 - first_range
-        self.planes.extend((whole.at, whole.end, identity, name, name_end, first_line, lines, first_range, ranges, cut))
+        lines, ranges = len(self.lines) // LINE_WIDTH - first_line, len(self.ranges) // RANGE_WIDTH - first_range
+        inside = (first_line, lines, first_range, ranges)
+        _append(self.planes, whole.at, whole.end, identity, name, name_end, *inside, cut)
 
     def line(self, whole: Field) -> None:
         identity = name = name_end = display = display_end = timestamp = duration = events = 0
@@ -237,8 +248,8 @@ class _Index:
             cut = True
         except Malformed:
             self.damaged += 1
-        self.lines.extend((whole.at, whole.end, identity, name, name_end, display, display_end))
-        self.lines.extend((timestamp, duration, events, cut))
+        texts = (name, name_end, display, display_end)
+        _append(self.lines, whole.at, whole.end, identity, *texts, timestamp, duration, events, cut)
 
 
 def index(buffer: Any) -> tuple[array[int], array[int], array[int], array[int], bool, int]:

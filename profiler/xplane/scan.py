@@ -109,8 +109,8 @@ class Space:
 
     Attributes:
         truncated: the file ends inside a message.
-        damaged: messages given up on before their end (a malformed tag, length or wire type), not counting a cut at
-            the end of the file and the contents of events.
+        damaged: messages given up on before their end (a malformed tag, length or wire type, or more than 2^18 planes
+            or lines), not counting a cut at the end of the file and the contents of events.
     """
 
     planes: tuple[Plane, ...]
@@ -135,10 +135,10 @@ def index(buffer: Any) -> Space:
 
         all_lines = tuple(
             Line(start, end, id, text(*name), text(*display), timestamp, duration, events, bool(cut))
-            for start, end, id, *spans, timestamp, duration, events, cut in _rows(lines, 11)
+            for start, end, id, *spans, timestamp, duration, events, cut in _rows(lines, pyscan.LINE_WIDTH)
             for name, display in [(spans[:2], spans[2:])]
         )
-        all_ranges = tuple((start, end) for start, end in _rows(ranges, 2))
+        all_ranges = tuple((start, end) for start, end in _rows(ranges, pyscan.RANGE_WIDTH))
         all_planes = tuple(
             Plane(
                 start,
@@ -150,11 +150,11 @@ def index(buffer: Any) -> Space:
                 bool(cut),
             )
             for start, end, id, name, name_end, first_line, line_count, first_range, range_count, cut in _rows(
-                planes, 10
+                planes, pyscan.PLANE_WIDTH
             )
         )
         said: dict[int, list[str]] = {2: [], 3: [], 4: []}
-        for field, start, end in _rows(texts, 3):
+        for field, start, end in _rows(texts, pyscan.TEXT_WIDTH):
             said[field].append(text(start, end))
     errors, warnings, hostnames = (tuple(said[field]) for field in (2, 3, 4))
     return Space(all_planes, errors, warnings, hostnames, bool(truncated), damaged)

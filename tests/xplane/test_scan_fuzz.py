@@ -335,3 +335,16 @@ def test_what_lies_before_the_damage_is_kept(compiled: ModuleType):
     assert (found.name, found.events) == ("a", 1)
     sums = scan.op_sums(data, found, STATS)
     assert (sums.metadata_id.tolist(), sums.damaged) == ([1], 1)
+
+
+@pytest.mark.parametrize("what", ["planes", "lines"])
+def test_a_file_of_nothing_but_empty_messages_ends_somewhere(compiled: ModuleType, what: str):
+    data = b"\x0a\x00" * (pyscan.MAX_ROWS + 9)
+    if what == "lines":
+        data = b"\x0a" + varint(len(data)) + data.replace(b"\x0a", b"\x1a")
+    with pytest.MonkeyPatch.context() as patch:
+        for scanner in (pyscan, compiled):
+            patch.setattr(scan, "_scanner", scanner)
+            space = scan.index(data)
+            assert len(space.planes if what == "planes" else space.planes[0].lines) == pyscan.MAX_ROWS
+            assert space.damaged == 1
