@@ -14,6 +14,33 @@ from profiler.xplane.scan import StatColumn
 ABSENT, DOUBLE, UINT64, INT64, STR, BYTES, REF, GZIP = range(8)
 
 
+DENSE_RANGE = 1 << 22  # values below this are looked up in a table, which beats sorting by far
+
+
+def distinct(column: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct values of an integer column, ascending, and for each row which of them it is."""
+    if len(column) and column.min() >= 0 and column.max() < DENSE_RANGE:
+        present = np.zeros(int(column.max()) + 1, np.bool_)
+        present[column] = True
+        values = np.flatnonzero(present)
+        place = np.zeros(len(present), np.int64)
+        place[values] = np.arange(len(values))
+        return values, place[column]
+    values, codes = np.unique(column, return_inverse=True)
+    return values, codes.reshape(-1).astype(np.int64)
+
+
+def sums_by(code: NDArray[np.int64], *columns: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    """(code, number sums …) per distinct code; sums are exact 64-bit integers."""
+    if not len(code):
+        return []
+    order = np.argsort(code, kind="stable")
+    ordered = code[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    totals = [np.add.reduceat(column[order], starts).tolist() for column in columns]
+    return list(zip(ordered[starts].tolist(), *totals, strict=True))
+
+
 def factorize(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np.int64]]:
     """The distinct rows of some integer columns and, for each row, which of them it is.
 
@@ -22,17 +49,13 @@ def factorize(*columns: NDArray[Any]) -> tuple[list[tuple[int, ...]], NDArray[np
     """
     if not columns or len(columns[0]) == 0:
         return [], np.zeros(0, np.int64)
-    values, codes = np.unique(columns[0], return_inverse=True)
+    values, code = distinct(columns[0])
     tables = [values]
-    code = codes.astype(np.int64).reshape(-1)
     for column in columns[1:]:
-        values, codes = np.unique(column, return_inverse=True)
-        tables.append(values)
+        values, codes = distinct(column)
         # Codes stay below the number of rows, so the product cannot overflow.
-        combined = code * len(values) + codes.reshape(-1)
-        distinct, code = np.unique(combined, return_inverse=True)
-        code = code.reshape(-1)
-        tables = [*(table[distinct // len(values)] for table in tables[:-1]), values[distinct % len(values)]]
+        rows, code = distinct(code * len(values) + codes)
+        tables = [*(table[rows // len(values)] for table in tables), values[rows % len(values)]]
     return list(zip(*(table.tolist() for table in tables), strict=True)), code
 
 

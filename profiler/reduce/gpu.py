@@ -10,7 +10,7 @@ import numpy as np
 from profiler.analysis import families
 from profiler.hlo import kernel_to_instruction
 from profiler.reduce.catalog import Catalog, Entry, instruction_entry
-from profiler.reduce.columns import factorize, integers, labels
+from profiler.reduce.columns import factorize, integers, labels, sums_by
 from profiler.reduce.part import DevicePart, Programs, sums_frame, timeline
 from profiler.reduce.tpu import marks
 from profiler.xplane import scan
@@ -50,10 +50,10 @@ def device_part(
             kernel = event.name if event else f"kernel {metadata_id}"
             op_ids[index] = _op_id(catalog, programs, kernel, hlo_ops[op_code], program_id, stacks[stack_code])
         op_id = op_ids[code] if rows else code
-        for number in np.unique(op_id).tolist():
-            mine = op_id == number
-            total = int(events.duration_ps[mine].sum())
-            sums.append((number, int(events.occurrences[mine].sum()), total, total))
+        sums += [
+            (number, count, total, total)
+            for number, count, total in sums_by(op_id, events.occurrences, events.duration_ps)
+        ]
         start.append(events.start_ps)
         duration.append(events.duration_ps)
         op.append(op_id)

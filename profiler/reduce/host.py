@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler.analysis import families
 from profiler.reduce.catalog import Catalog, Entry, instruction_entry
-from profiler.reduce.columns import factorize, integers, labels
+from profiler.reduce.columns import distinct, factorize, integers, labels, sums_by
 from profiler.reduce.part import DevicePart, Programs, sums_frame, timeline
 from profiler.trace import AllocatorPeaks, Marks
 from profiler.xplane import scan
@@ -56,23 +56,17 @@ def cpu_parts(
         device = integers(events.stats[2], missing=0)
         found.append((lane, events, op_ids[code], device, integers(events.stats[4])))
     parts = []
-    for ordinal in sorted({int(number) for *_, device, _ in found for number in np.unique(device)}):
+    for ordinal in sorted({int(number) for *_, device, _ in found for number in distinct(device)[0]}):
         sums: list[tuple[int, int, int, int]] = []
         start, duration, op, counted, run, lanes = [], [], [], [], [], []
         for lane, events, op_id, device, run_id in found:
             mine = device == ordinal
             begin, length, number = events.start_ps[mine], events.duration_ps[mine], op_id[mine]
-            own = _self_times(begin, length)
-            for each in np.unique(number).tolist():
-                chosen = number == each
-                sums.append(
-                    (
-                        each,
-                        int(events.occurrences[mine][chosen].sum()),
-                        int(length[chosen].sum()),
-                        int(own[chosen].sum()),
-                    )
-                )
+            own = _self_times(begin, length, number)
+            sums += [
+                (each, count, total, own[each])
+                for each, count, total in sums_by(number, events.occurrences[mine], length)
+            ]
             start.append(begin)
             duration.append(length)
             op.append(number)
@@ -105,21 +99,18 @@ def _op_id(catalog: Catalog, programs: Programs, name: str | None, program: int,
     return catalog.op_id((program_id, op), entry)
 
 
-def _self_times(start: Any, duration: Any) -> Any:
-    """Self time of the spans of one thread: the rule of docs/times.md, for spans that are already columns."""
-    order = np.lexsort((-duration, start))
-    own = duration.copy()
-    stack: list[tuple[int, int, int]] = []
-    begins, lengths = start.tolist(), duration.tolist()
-    for index in order.tolist():
-        begin = begins[index]
-        end = begin + lengths[index]
-        while stack and not (stack[-1][1] <= begin and end <= stack[-1][2]):
-            stack.pop()
-        if stack:
-            own[stack[-1][0]] -= lengths[index]
-        stack.append((index, begin, end))
-    return own
+def _self_times(start: Any, duration: Any, op: Any) -> dict[int, int]:
+    """Self time per op on one thread, ps: the time in which one of its spans is the innermost."""
+    if not len(start):
+        return {}
+    ops, key = distinct(op)
+    end = start + duration
+    whole = np.array([[start.min(), end.max()]], np.int64)
+    none = np.zeros(len(start), np.int32)
+    time = scan.sweep(
+        start, end, key.astype(np.int32), none.astype(np.uint8), none, whole, none[:1], n_rows=1, n_keys=len(ops)
+    )
+    return {int(each): round(value) for each, value in zip(ops, time[0], strict=False)}
 
 
 def step_marks(buffer: Any, planes: Iterable[tuple[scan.Plane, PlaneNames]], origin_ns: int) -> Marks | None:

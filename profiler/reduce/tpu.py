@@ -11,6 +11,7 @@ import numpy as np
 
 from profiler.analysis import families
 from profiler.reduce.catalog import Catalog, Entry
+from profiler.reduce.columns import distinct
 from profiler.reduce.part import DevicePart, Programs, sums_frame, timeline
 from profiler.trace import Marks
 from profiler.xplane import scan
@@ -126,14 +127,14 @@ class _Columns:
         self.counted: list[Any] = []
 
     def add(self, events: scan.Events, reader: _Names, *, in_flight: bool) -> None:
-        ids, inverse = np.unique(events.metadata_id, return_inverse=True)
-        op_ids = np.array([reader.op_id(int(key), in_flight=in_flight) for key in ids], np.int64)
+        ids, code = distinct(events.metadata_id)
+        op_ids = np.array([reader.op_id(int(key), in_flight=in_flight) for key in ids], np.int32)
         calls = np.array([not in_flight and not reader.is_done(int(key)) for key in ids], np.bool_)
         self.start.append(events.start_ps)
         self.duration.append(events.duration_ps)
-        self.op.append(op_ids[inverse] if len(ids) else inverse)
+        self.op.append(op_ids[code])
         self.lane.append(-1 if in_flight else len(self.lane))
-        self.counted.append(calls[inverse] if len(ids) else inverse)
+        self.counted.append(calls[code])
 
     def timeline(self) -> Any:
         return timeline(self.start, self.duration, self.op, self.lane, self.counted)
