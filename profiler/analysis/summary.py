@@ -53,7 +53,7 @@ class Measured:
 
 def measure(trace: Trace, options: Options) -> Measured:
     """Times the steady steps of a trace and sums them up."""
-    times = step_times(trace, steps=options.steps, skip_first=options.skip_first or 0)
+    times = step_times(trace, steps=options.steps, skip_first=options.skip_first or 0, whole=options.normalize == "run")
     notes = list(trace.warnings)
     table = times.ops.join(trace.ops, on="op_id", how="left", maintain_order="left")
     peak = _peak(trace, options, notes)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from profiler.errors import UsageError
+from profiler.reduce.steps import whole_recording
 from profiler.trace import Timeline, Trace, Windows
 from profiler.xplane import scan
 
@@ -48,17 +49,26 @@ class StepTimes:
         return round(len(self.lengths_ps) / max(len(self.device_step_ps), 1))
 
 
-def step_times(trace: Trace, *, steps: tuple[int | None, int | None] | None = None, skip_first: int = 0) -> StepTimes:
+def step_times(
+    trace: Trace,
+    *,
+    steps: tuple[int | None, int | None] | None = None,
+    skip_first: int = 0,
+    whole: bool = False,
+) -> StepTimes:
     """Sweeps the steady steps of every device.
 
     Args:
         trace: a side with timelines.
         steps: keep the steady steps [A, B) only; None is open.
         skip_first: leave out this many steady steps first.
+        whole: take the whole recording of each device as one unit, whatever steps it has.
 
     Raises:
         UsageError: no step is left.
     """
+    if whole:
+        trace = replace(trace, windows=tuple(whole_recording(timeline) for timeline in trace.timelines))
     chosen = [_select(windows, steps, skip_first) for windows in trace.windows]
     if not any(len(spans) for spans in chosen):
         count = max((len(windows.spans) for windows in trace.windows), default=0)

@@ -51,7 +51,7 @@ def contributions(baseline: Measured, optimized: Measured, work: Work) -> tuple[
         for key in dict.fromkeys([*before, *after])
     ]
     peak = _peak_contribution(baseline, optimized)
-    if peak is not None:
+    if peak is not None and rate is not None:
         found.append(peak)
     return tuple(
         sorted(found, key=lambda each: (-abs(each.mfu_points or 0), -abs(each.time_ps), each.family, each.phase or ""))
@@ -81,13 +81,16 @@ def _key(row: FamilyRow) -> tuple[str, str, str | None]:
 
 
 def points_per_ps(baseline: Measured, optimized: Measured, work: Work) -> float | None:
-    """MFU percentage points per ps saved, for times of one baseline step's work; None where MFU is unknown.
+    """MFU percentage points per ps saved, for times of one baseline step's work; None where MFU cannot be split.
 
-    P · MFU_b · MFU_o / F_b with both MFU at the baseline's peak.
+    P · MFU_b · MFU_o / F_b with both MFU at the baseline's peak. Needs times per model FLOP: where another unit was asked
+    for and the work grew otherwise in it, the parts would not sum to the MFU delta.
     """
     flops_b, flops_o, peak = baseline.model_flops, optimized.model_flops, baseline.peak_tflops
     step_b, step_o = baseline.times.step_ps, optimized.times.step_ps
     if not (flops_b and flops_o and peak and optimized.peak_tflops and step_b and step_o):
+        return None
+    if abs(flops_b / flops_o / work.scale - 1) > 1e-12:
         return None
     mfu_b, mfu_o = flops_b / (step_b * peak), flops_o / (step_o * peak)  # peak in TFLOP/s is FLOP/ps
     return 100 * peak * mfu_b * mfu_o / flops_b

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from profiler.analysis.summary import Measured
-from profiler.compare.attribute import Work
+from profiler.compare.attribute import Work, points_per_ps
 from profiler.compare.words import unmarked_and_idle
 from profiler.errors import UsageError
 from profiler.results import Note
@@ -42,7 +42,7 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
             Note(
                 "unit_differs",
                 f"one side is timed per {baseline.times.unit}, the other per {optimized.times.unit}: "
-                "only one of them repeats a step",
+                "only one of them repeats a step (--normalize run compares whole recordings)",
             )
         )
     if len(b.devices) != len(o.devices):
@@ -61,6 +61,9 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
                 "convention_differs", f"model FLOPs are counted by two conventions: {conventions[0]}; {conventions[1]}"
             )
         )
+    flops = baseline.model_flops, optimized.model_flops
+    if work.unit != "flop" and flops[0] and flops[1] and points_per_ps(baseline, optimized, work) is None:
+        notes.append(Note("mfu_not_split", f"normalised per {work.unit}, so the time is split and not the MFU"))
     for side, measured in (("baseline", baseline), ("optimized", optimized)):
         if measured.times.unit == "step" and measured.times.steps < 3:
             notes.append(Note("few_steps", f"the {side} run has only {measured.times.steps} whole step(s)"))
@@ -100,10 +103,9 @@ def work_of(baseline: Measured, optimized: Measured, normalize: str) -> Work:
         return Work("token", tokens[0], tokens[1])
     if normalize == "token":
         raise UsageError("--normalize token needs both sides' tokens", remedy="give --tokens-per-step or --config")
-    unit = baseline.times.unit if normalize == "auto" else normalize
     if normalize == "step" and "run" in (baseline.times.unit, optimized.times.unit):
         raise UsageError("--normalize step: no step repeats in one of the recordings", remedy="use --normalize run")
-    return Work(unit, 1.0, 1.0)
+    return Work(baseline.times.unit, 1.0, 1.0)
 
 
 def same_work(baseline: Measured, optimized: Measured) -> bool:

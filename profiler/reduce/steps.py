@@ -58,9 +58,14 @@ def windows(
             if dropped:
                 notes.append(Note("steps_dropped", dropped))
             return Windows(spans, source, "step"), notes
+    return whole_recording(timeline), notes
+
+
+def whole_recording(timeline: Timeline) -> Windows:
+    """One unit from the first to the last op of a device, never the host's window."""
     first = int(timeline.start_ps.min())
     last = int((timeline.start_ps + timeline.duration_ps).max())
-    return Windows(np.array([[first, max(last, first)]], np.int64), "whole recording, first to last op", "run"), notes
+    return Windows(np.array([[first, max(last, first)]], np.int64), "whole recording, first to last op", "run")
 
 
 def _steady(marks: Marks, begins: NDArray[np.int64], *, keep_last: bool) -> tuple[NDArray[np.int64], str]:

@@ -139,6 +139,17 @@ def test_a_longer_step_with_a_bigger_batch_is_judged_by_the_work_it_does(tpu_spa
     assert "for 1.50× the work" in diff.verdict
 
 
+def test_per_step_the_time_is_split_and_not_the_mfu_when_the_work_grew(tpu_space, saved) -> None:
+    base, opt = saved(steps(tpu_space, 1000), "b.xplane.pb"), saved(steps(tpu_space, 1500), "o.xplane.pb")
+    diff = profiler.diff(
+        base, opt, Options(model_tflops=1e-9, normalize="step"), Options(model_tflops=2e-9, normalize="step")
+    )
+    assert diff.normalization == "step"
+    assert all(part.mfu_points is None for part in diff.contributions)
+    assert sum(part.time_ps for part in diff.contributions) == pytest.approx(500)
+    assert "mfu_not_split" in {note.code for note in diff.warnings}
+
+
 def test_tokens_normalise_where_flops_are_unknown(tpu_space, saved) -> None:
     base, opt = saved(steps(tpu_space, 1000), "b.xplane.pb"), saved(steps(tpu_space, 1500), "o.xplane.pb")
     diff = profiler.diff(base, opt, Options(tokens_per_step=100), Options(tokens_per_step=200))

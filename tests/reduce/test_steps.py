@@ -66,6 +66,13 @@ def test_steps_can_be_chosen_and_skipped(tpu_space, saved) -> None:
     assert steps(path, steps=(None, -1)).mean_ps == 200
 
 
+def test_the_whole_recording_can_be_asked_for(tpu_space, saved) -> None:
+    ops = [("add.1", 100 * i, 60) for i in range(4)]
+    marks = [(str(i), 100 * i, 60) for i in range(4)]
+    found = steps(saved(tpu_space({"TPU:0": {"XLA Ops": ops, "Steps": marks}})), normalize="run")
+    assert (found.unit, found.count, found.mean_ps) == ("run", 1, 360.0)
+
+
 def gpu_space(runs: list[int | None]) -> SpaceBuilder:
     """Each execution: two kernels of one program, 100 ps apart; the run id where the runtime gives one."""
     space = SpaceBuilder()
