@@ -83,8 +83,8 @@ def _key(row: FamilyRow) -> tuple[str, str, str | None]:
 def points_per_ps(baseline: Measured, optimized: Measured, work: Work) -> float | None:
     """MFU percentage points per ps saved, for times of one baseline step's work; None where MFU cannot be split.
 
-    P · MFU_b · MFU_o / F_b with both MFU at the baseline's peak. Needs times per model FLOP: where another unit was asked
-    for and the work grew otherwise in it, the parts would not sum to the MFU delta.
+    P · MFU_b · MFU_o / F_b with both MFU at the baseline's peak. Needs times per model FLOP: where another unit was
+    asked for and the work grew otherwise in it, the parts would not sum to the MFU delta.
     """
     flops_b, flops_o, peak = baseline.model_flops, optimized.model_flops, baseline.peak_tflops
     step_b, step_o = baseline.times.step_ps, optimized.times.step_ps
