@@ -1,7 +1,7 @@
 """Tables as CSV for spreadsheets and scripts: raw figures, unit in the header, empty for unknown.
 
 A text cell that a spreadsheet would take for a formula gets a leading apostrophe: names come from a trace and are
-never evaluated.
+never evaluated. Controls and line breaks appear as escapes, so that every row is one line.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from profiler.report.json_ import peaks_object
+from profiler.report.units import clean
 from profiler.results import Diff, Summary
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from profiler.api import OpTable
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 def summary_csv(summary: Summary) -> str:
@@ -65,5 +66,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list | tuple):
         value = "; ".join(map(str, value))
     if isinstance(value, str):
+        value = clean(value)
         return f"'{value}" if value.startswith(_FORMULA_STARTS) else value
     return value

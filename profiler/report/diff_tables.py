@@ -3,52 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from profiler.report import units
-from profiler.report.figures import contribution_label
 from profiler.report.model import BAD, DIM, GOOD, PLAIN, STRONG, Cell, Column, Table, delta, label
 from profiler.report.summary_view import mfu_text
-from profiler.results import Contribution, Diff, Summary
+from profiler.report.wording import basis, contribution_label
+from profiler.results import Contribution, Diff
 
 MATCH_TONES = {"same": DIM, "changed": PLAIN, "replaced": STRONG, "added": BAD, "removed": GOOD}
 
 
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """How times of a diff are counted: ``factor`` turns them into times ``per`` something a reader can picture."""
-
-    per: str
-    factor: float = 1.0
-
-
-def basis(diff: Diff) -> Basis:
-    """A time per FLOP is far below a picosecond; per TFLOP it is the same statement in milliseconds."""
-    if diff.normalization == "flop":
-        return Basis("model TFLOP", 1e12)
-    return Basis(diff.normalization)
-
-
-def sides(diff: Diff) -> tuple[tuple[str, Summary], tuple[str, Summary]]:
-    """Both recordings with the word for each."""
-    return ("baseline", diff.baseline), ("optimized", diff.optimized)
-
-
 def contributions_table(diff: Diff, rows: int | None) -> Table:
     """The exact split of the delta, largest part first; the last rows sum what is not shown and everything."""
-    how, in_points = basis(diff), diff.delta.mfu_points is not None
+    in_points = diff.delta.mfu_points is not None
     # A category that took no time on either side says nothing.
     present = [
         item for item in diff.contributions if item.baseline_time_ps or item.optimized_time_ps or item.mfu_points
     ]
     ordered = sorted(present, key=lambda item: -abs(weight(item, in_points)))
     shown, hidden = ordered[:rows], ordered[rows:] if rows is not None else []
-    times = [value * how.factor for item in ordered for value in (item.baseline_time_ps, item.optimized_time_ps)]
+    times = [time for item in ordered for time in (item.baseline_time_ps, item.optimized_time_ps)]
     scale = units.time_scale(times)
-    parts = [_contribution_row(item, scale, how, in_points) for item in shown]
+    parts = [_contribution_row(item, scale, in_points) for item in shown]
     if hidden:
-        parts.append(_sum_row(f"{len(hidden)} smaller", hidden, scale, how, in_points, DIM))
+        parts.append(_sum_row(f"{len(hidden)} smaller", hidden, scale, in_points, DIM))
     gain = ("points", "= calls", "+ per call") if in_points else ("= calls", "+ per call")
     return Table(
         "What the change is made of" + (", in MFU points" if in_points else ", in time"),
@@ -61,8 +40,8 @@ def contributions_table(diff: Diff, rows: int | None) -> Table:
             *(Column(title) for title in gain),
         ),
         tuple(parts),
-        total=_sum_row("sum = delta", ordered, scale, how, in_points, STRONG),
-        caption=f"exclusive time per device and {how.per}; {_convention(diff)}",
+        total=_sum_row("sum = delta", ordered, scale, in_points, STRONG),
+        caption=f"exclusive time {basis(diff)}; {_convention(diff)}",
     )
 
 
@@ -77,15 +56,15 @@ def weight(item: Contribution, in_points: bool) -> float:
     return (item.mfu_points or 0.0) if in_points else item.time_ps
 
 
-def _contribution_row(item: Contribution, scale: units.Scale, how: Basis, in_points: bool) -> tuple[Cell, ...]:
+def _contribution_row(item: Contribution, scale: units.Scale, in_points: bool) -> tuple[Cell, ...]:
     change = item.optimized_time_ps - item.baseline_time_ps
     return (
         label(contribution_label(item)),
-        label(scale.show(item.baseline_time_ps * how.factor)),
-        label(scale.show(item.optimized_time_ps * how.factor)),
-        delta(scale.delta(change * how.factor), change),
+        label(scale.show(item.baseline_time_ps)),
+        label(scale.show(item.optimized_time_ps)),
+        delta(scale.delta(change), change),
         label(pair(item.baseline_calls, item.optimized_calls)),
-        *_split_cells(item.mfu_points, item.calls_points, item.per_call_points, item, scale, how, in_points),
+        *_split_cells(item.mfu_points, item.calls_points, item.per_call_points, item, scale, in_points),
     )
 
 
@@ -95,17 +74,16 @@ def _split_cells(
     per_call: float | None,
     item: Contribution | None,
     scale: units.Scale,
-    how: Basis,
     in_points: bool,
 ) -> tuple[Cell, ...]:
     if in_points:
         return tuple(delta(units.points(value), value, lower_is_better=False) for value in (points, calls, per_call))
     times = (item.calls_time_ps, item.per_call_time_ps) if item else (calls or 0.0, per_call or 0.0)
-    return tuple(delta(scale.delta(value * how.factor), value) for value in times)
+    return tuple(delta(scale.delta(value), value) for value in times)
 
 
 def _sum_row(
-    title: str, items: Iterable[Contribution], scale: units.Scale, how: Basis, in_points: bool, tone: str
+    title: str, items: Iterable[Contribution], scale: units.Scale, in_points: bool, tone: str
 ) -> tuple[Cell, ...]:
     items = list(items)
     base, opt = (sum(item.baseline_time_ps for item in items), sum(item.optimized_time_ps for item in items))
@@ -117,11 +95,11 @@ def _sum_row(
     points = sum(item.mfu_points or 0.0 for item in items)
     return (
         label(title, tone),
-        label(scale.show(base * how.factor), tone),
-        label(scale.show(opt * how.factor), tone),
-        delta(scale.delta((opt - base) * how.factor), opt - base),
+        label(scale.show(base), tone),
+        label(scale.show(opt), tone),
+        delta(scale.delta(opt - base), opt - base),
         label(""),
-        *_split_cells(points, calls, per_call, None, scale, how, in_points),
+        *_split_cells(points, calls, per_call, None, scale, in_points),
     )
 
 
@@ -133,11 +111,11 @@ def pair(base: float | None, opt: float | None) -> str:
 
 def ops_table(diff: Diff, rows: int | None) -> Table:
     """The ops that changed most, matched across the two compiles."""
-    how, frame = basis(diff), diff.ops
+    frame = diff.ops
     shown = frame.head(rows if rows is not None else frame.height).to_dicts()
-    scale, mean = op_scales(shown, how)
+    scale, mean = op_scales(shown)
     hidden = frame.height - len(shown)
-    rest = float(frame["delta_time_ps"].tail(hidden).sum() or 0) * how.factor if hidden else 0.0
+    rest = float(frame["delta_time_ps"].tail(hidden).sum() or 0) if hidden else 0.0
     return Table(
         "Ops that changed most",
         (
@@ -149,8 +127,8 @@ def ops_table(diff: Diff, rows: int | None) -> Table:
             Column("calls"),
             Column(f"mean {mean.unit}"),
         ),
-        tuple(op_cells(row, scale, mean, how) for row in shown),
-        caption=f"self time per device and {how.per}; calls and mean time apart",
+        tuple(op_cells(row, scale, mean) for row in shown),
+        caption=f"self time {basis(diff)}; calls and mean time apart",
         more=f"{hidden} more rows, net {scale.delta(rest)} {scale.unit} (--top 0 shows all)" if hidden else None,
         folded=True,
     )
@@ -162,17 +140,17 @@ def _op_cell(base: str | None, opt: str | None, family: str) -> Cell:
     return Cell(base or opt or "–", name=True, to=opt if both else None, under=family or None)
 
 
-def op_scales(rows: list[dict[str, Any]], how: Basis) -> tuple[units.Scale, units.Scale]:
+def op_scales(rows: list[dict[str, Any]]) -> tuple[units.Scale, units.Scale]:
     """The units of the op table: for times per unit of work and for means per call."""
-    times = [(row[f"{side}_time_ps"] or 0.0) * how.factor for row in rows for side in ("baseline", "optimized")]
+    times = [(row[f"{side}_time_ps"] or 0.0) for row in rows for side in ("baseline", "optimized")]
     return units.time_scale(times), units.time_scale(
         row[f"{side}_mean_ps"] for row in rows for side in ("baseline", "optimized")
     )
 
 
-def op_cells(row: dict[str, Any], scale: units.Scale, mean: units.Scale, how: Basis) -> tuple[Cell, ...]:
+def op_cells(row: dict[str, Any], scale: units.Scale, mean: units.Scale) -> tuple[Cell, ...]:
     """One matched op: kind of match, names, times, calls, mean time."""
-    base, opt = ((value or 0.0) * how.factor for value in (row["baseline_time_ps"], row["optimized_time_ps"]))
+    base, opt = ((value or 0.0) for value in (row["baseline_time_ps"], row["optimized_time_ps"]))
     family = " · ".join(part for part in (row["family"], row["phase"]) if part)
     means = [
         mean.show(value) if value is not None else "–" for value in (row["baseline_mean_ps"], row["optimized_mean_ps"])

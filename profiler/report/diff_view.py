@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler.report import units
-from profiler.report.diff_tables import basis, contributions_table, ops_table, sides
+from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.model import (
     BAD,
@@ -28,6 +28,7 @@ from profiler.report.model import (
     name,
 )
 from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_peaks, mfu_text
+from profiler.report.wording import EQUAL_WORK, sides
 from profiler.results import Diff, Note, Summary
 
 DEFAULT_ROWS = 15
@@ -92,10 +93,10 @@ def headline_table(diff: Diff) -> Table:
     rows = [_time_row(f"{base.steps.unit} time (mean)", base.steps.mean_ps, opt.steps.mean_ps, noise)]
     if base.steps.count > 1 or opt.steps.count > 1:
         rows.append(_spread_row(base, opt))
-    how = basis(diff)
-    if diff.normalization not in ("step", "run"):
-        times = (diff.delta.baseline_time_ps * how.factor, diff.delta.optimized_time_ps * how.factor)
-        row = _time_row(f"time per {how.per}", *times, noise)
+    work = EQUAL_WORK.get(diff.normalization)
+    if work is not None:
+        times = (diff.delta.baseline_time_ps, diff.delta.optimized_time_ps)
+        row = _time_row(f"time for equal {work}", *times, noise)
         # With another batch size a longer step may be the better one: only the time per unit of work is judged.
         rows = [tuple(Cell(cell.text) for cell in rows[0]), *rows[1:], row]
     rows.append(
@@ -243,9 +244,8 @@ def findings_items(diff: Diff) -> Items:
     for finding in diff.findings:
         effect = [f"{units.points(finding.mfu_points)} MFU points"] if finding.mfu_points is not None else []
         if finding.time_ps is not None and not effect:
-            how = basis(diff)
-            scaled = finding.time_ps * how.factor
-            effect.append(f"{units.time_scale((scaled,)).delta(scaled)} {units.time_scale((scaled,)).unit}")
+            scale = units.time_scale((finding.time_ps,))
+            effect.append(f"{scale.delta(finding.time_ps)} {scale.unit}")
         effect.append(f"{finding.confidence} confidence")
         knobs = (f"knobs: {', '.join(finding.knobs)}",) if finding.knobs else ()
         items.append((Cell(f"{finding.title} ({', '.join(effect)})", STRONG), (*knobs, *finding.evidence)))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from unicodedata import east_asian_width
 
 from profiler.report import units
+from profiler.report.wording import basis, contribution_label
 from profiler.results import Contribution, Diff
 
 MOST_BARS = 12
@@ -62,12 +64,6 @@ class Waterfall:
         return units.fixed(bar.change, self.decimals, sign=True)
 
 
-def contribution_label(item: Contribution) -> str:
-    """Family and phase; what is not hidden behind compute is called exposed."""
-    family = f"{item.family} (exposed)" if item.category in ("communication", "transfer") else item.family
-    return f"{family} · {item.phase}" if item.phase else family
-
-
 def waterfall(diff: Diff, most: int = MOST_BARS) -> Waterfall:
     """The bars of a diff: in MFU points where MFU is known, else in time.
 
@@ -81,17 +77,10 @@ def waterfall(diff: Diff, most: int = MOST_BARS) -> Waterfall:
         first, last = (base_mfu or 0.0) * 100, (opt_mfu or 0.0) * 100
         title, unit, divisor, decimals = "MFU, percentage points", "%", 1.0, 2
     else:
-        factor = 1e12 if diff.normalization == "flop" else 1.0
-        first, last = diff.delta.baseline_time_ps * factor, diff.delta.optimized_time_ps * factor
+        first, last = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
         scale = units.time_scale((first, last))
-        per = "model TFLOP" if diff.normalization == "flop" else diff.normalization
-        title, unit, divisor, decimals = (
-            f"Time per device and {per}",
-            scale.unit,
-            scale.divisor / factor,
-            scale.decimals,
-        )
-        first, last = first / scale.divisor, last / scale.divisor
+        title, unit, divisor, decimals = f"Time {basis(diff)}", scale.unit, scale.divisor, scale.decimals
+        first, last = first / divisor, last / divisor
 
     def value(item: Contribution) -> float:
         return (item.mfu_points or 0.0) if in_points else item.time_ps / divisor
@@ -169,9 +158,7 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
         y = top + index * row
         bar_y = y + (22 if narrow else (row - bar_height) / 2)
         begin, end = sorted((x(bar.start), x(bar.end)))
-        # Without a font at hand, wide letters are taken as twice the others.
-        room = 42 if narrow else 38
-        text = units.shorten(bar.label, room if bar.label.isascii() or len(bar.label) < room // 2 else room // 2 + 6)
+        text = _fitting(bar.label, 42 if narrow else 38)
         weight = ' font-weight="600"' if bar.kind == "total" else ""
         anchor = f'x="{left}" y="{y + 15}"' if narrow else f'x="{label_width}" y="{bar_y + 13:.1f}" text-anchor="end"'
         parts.append(f"<g><title>{escape(units.shorten(bar.label, 200))}: {escape(figure.text(bar))}</title>")
@@ -198,3 +185,9 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
         )
     parts.append("</svg>")
     return "".join(parts)
+
+
+def _fitting(text: str, room: int) -> str:
+    """A label for ``room`` ordinary letters: an SVG text does not wrap, and wide letters take two places."""
+    wide = sum(east_asian_width(char) in "WF" for char in text[: 2 * room])
+    return units.shorten(text, room if len(text) + wide <= room or not wide else room // 2 + 2)

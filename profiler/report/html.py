@@ -15,13 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from profiler.report import diff_tables, diff_view, side_tables, units
 from profiler.report.figures import waterfall, waterfall_svg
 from profiler.report.json_ import plain
 from profiler.report.model import BAD, GOOD, Cell, Table, capped
 from profiler.report.summary_view import devices_text, mfu_text, steps_text
+from profiler.report.wording import basis, sides
 from profiler.results import Diff, Note, Summary
 
 if TYPE_CHECKING:
@@ -68,9 +69,8 @@ def diff_page(diff: Diff) -> str:
     """The whole page."""
     environment = _environment()
     script = (TEMPLATES / "report.js").read_text("utf-8")
-    how = diff_tables.basis(diff)
     figure = waterfall(diff)
-    rows, hidden = _op_rows(diff, how)
+    rows, hidden = _op_rows(diff)
     headline = diff_view.headline_table(diff)
     return environment.get_template(
         "report.html"
@@ -79,11 +79,11 @@ def diff_page(diff: Diff) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         style=Markup((TEMPLATES / "report.css").read_text("utf-8")),
         diff=diff,
-        title=" → ".join(units.shorten(side.label or side.file, 60) for _, side in diff_tables.sides(diff)),
-        sides=[_side(title, side) for title, side in diff_tables.sides(diff)],
-        compiled=[title for title, side in diff_tables.sides(diff) if side.kind == "compiled"],
+        title=" → ".join(units.shorten(side.label or side.file, 60) for _, side in sides(diff)),
+        sides=[_side(title, side) for title, side in sides(diff)],
+        compiled=[title for title, side in sides(diff) if side.kind == "compiled"],
         notes=_notes(diff.warnings),
-        side_notes=[(title, _notes(diff_view.side_warnings(diff, side))) for title, side in diff_tables.sides(diff)],
+        side_notes=[(title, _notes(diff_view.side_warnings(diff, side))) for title, side in sides(diff)],
         cards=_cards(headline),
         headline=replace(headline, caption=None),
         noise=headline.caption,
@@ -97,11 +97,11 @@ def diff_page(diff: Diff) -> str:
         kernels=capped(side_tables.kernels_table(diff), MOST_ROWS),
         reruns=capped(side_tables.rerun_table(diff), MOST_ROWS),
         ops=rows,
-        op_columns=_op_columns(diff, how),
+        op_columns=_op_columns(diff),
         matches=_match_counts(rows),
         hidden=hidden,
         matched=diff_view.matched_text(diff),
-        per=how.per,
+        basis=basis(diff),
     )
 
 
@@ -145,14 +145,16 @@ def _side(title: str, side: Summary) -> dict[str, Any]:
 
 
 def _cards(headline: Table) -> list[Card]:
-    """The four figures that decide: MFU, the time that is judged, throughput, the first memory peak."""
+    """The four figures that decide: MFU, the time that is judged, throughput, memory; else what else is known."""
     by_title = {row[0].text: row for row in headline.rows}
     times = [title for title in by_title if "time" in title]
     judged = next((title for title in times if by_title[title][3].tone), times[-1])
     memory = next(title for title in by_title if title.startswith("HBM peak"))
+    wanted = ["MFU", judged, "throughput", memory, "busy", "re-run calls"]
+    known = [title for title in wanted if title == "MFU" or by_title[title][3].text != units.UNKNOWN]
     words = {GOOD: "better", BAD: "worse"}
     cards = []
-    for title in ("MFU", judged, "throughput", memory):
+    for title in known[:4]:
         _, base, opt, change = by_title[title]
         # "−1.005 ms (−23.2 %)": the difference is plain from both sides, the share is what counts.
         text = change.text.partition("(")[2].rstrip(")") if "(" in change.text else change.text
@@ -161,40 +163,43 @@ def _cards(headline: Table) -> list[Card]:
     return cards
 
 
-def _op_columns(diff: Diff, how: diff_tables.Basis) -> tuple[str, ...]:
-    scales = diff_tables.op_scales(diff.ops.head(MOST_OPS).to_dicts(), how)
+def _op_columns(diff: Diff) -> tuple[str, ...]:
+    scales = diff_tables.op_scales(diff.ops.head(MOST_OPS).to_dicts())
     time, mean = (scale.unit for scale in scales)
     return f"baseline {time}", f"optimized {time}", f"Δ {time}", "calls", f"mean {mean}"
 
 
-def _op_rows(diff: Diff, how: diff_tables.Basis) -> tuple[list[OpRow], str | None]:
+def _op_rows(diff: Diff) -> tuple[list[OpRow], str | None]:
     """As many rows as the page's budget holds, and what is left out."""
     records = diff.ops.head(MOST_OPS).to_dicts()
-    time, mean = diff_tables.op_scales(records, how)
+    time, mean = diff_tables.op_scales(records)
     rows: list[OpRow] = []
     used = 0
     for record in records:
-        row = _op_row(record, time, mean, how)
-        used += 420 + sum(len(text) for text in (row.baseline, row.optimized, row.where, row.title) if text) * 2
+        row = _op_row(record, time, mean)
+        # As the page will hold it: escaped, in UTF-8; the rest of a row is tags and figures.
+        used += 480 + sum(
+            len(escape(text).encode()) for text in (row.baseline, row.optimized, row.where, row.title) if text
+        )
         if used > OPS_BUDGET_BYTES:
             break
         rows.append(row)
     hidden = diff.ops.height - len(rows)
     if not hidden:
         return rows, None
-    rest = float(diff.ops["delta_time_ps"].tail(hidden).sum() or 0.0) * how.factor
+    rest = float(diff.ops["delta_time_ps"].tail(hidden).sum() or 0.0)
     return rows, f"{hidden} more rows, net {time.delta(rest)} {time.unit}, are in the JSON and CSV output"
 
 
-def _op_row(record: dict[str, Any], time: units.Scale, mean: units.Scale, how: diff_tables.Basis) -> OpRow:
-    cells = diff_tables.op_cells(record, time, mean, how)
+def _op_row(record: dict[str, Any], time: units.Scale, mean: units.Scale) -> OpRow:
+    cells = diff_tables.op_cells(record, time, mean)
     base, opt = record["baseline_op"], record["optimized_op"]
     details = [record.get("name_stack"), record.get("source"), record.get("evidence")]
     title = "\n".join(units.shorten(str(text), TITLE_WIDTH) for text in details if text)
     values = (
-        (record["baseline_time_ps"] or 0.0) * how.factor / time.divisor,
-        (record["optimized_time_ps"] or 0.0) * how.factor / time.divisor,
-        (record["delta_time_ps"] or 0.0) * how.factor / time.divisor,
+        (record["baseline_time_ps"] or 0.0) / time.divisor,
+        (record["optimized_time_ps"] or 0.0) / time.divisor,
+        (record["delta_time_ps"] or 0.0) / time.divisor,
         record["optimized_calls"] or record["baseline_calls"] or 0.0,
         (record["optimized_mean_ps"] or record["baseline_mean_ps"] or 0.0) / mean.divisor,
     )

@@ -103,8 +103,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, set | frozenset):
         return sorted((plain(item) for item in value), key=str)
-    if hasattr(value, "item"):  # a numpy scalar
-        return plain(value.item())
     if hasattr(value, "to_dicts"):  # a frame: written by _rows, under the same key
         return None
+    if hasattr(value, "item"):  # a numpy scalar
+        return plain(value.item())
     return str(value)  # dates of a YAML config, paths

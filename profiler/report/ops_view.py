@@ -14,7 +14,6 @@ from profiler.report.model import (
     Document,
     Facts,
     Items,
-    Line,
     Notes,
     Table,
     label,
@@ -23,9 +22,12 @@ from profiler.report.model import (
 )
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from profiler.api import OpTable
 
 DEFAULT_ROWS = 30
+DEFAULT_UNATTRIBUTED = 5
 
 
 def ops_document(table: OpTable, top: int | None = None) -> Document:
@@ -35,19 +37,29 @@ def ops_document(table: OpTable, top: int | None = None) -> Document:
         table: the ops of one recording, already sorted.
         top: rows; None for the default, 0 for all.
     """
-    frame = table.ops
-    rows = frame.head(limit(top, DEFAULT_ROWS) or frame.height).to_dicts()
+    rows = limit(top, DEFAULT_ROWS)
+    blocks: list[Block] = []
+    if table.ops.height or not table.unattributed.height:
+        blocks.append(_ops_table("Ops", "ops", table.ops, rows, table.devices))
+    if table.unattributed.height:
+        fewer = rows if not table.ops.height or top is not None else DEFAULT_UNATTRIBUTED
+        title = "Device activity without an HLO op, not in the table above" if blocks else "Kernels, no HLO op is named"
+        blocks.append(_ops_table(title, "names", table.unattributed, fewer, table.devices))
+    return Document(f"profiler ops: {table.file}", (*blocks, Notes("Warnings", table.warnings)))
+
+
+def _ops_table(title: str, what: str, frame: pl.DataFrame, most: int | None, devices: int) -> Table:
+    rows = frame.head(frame.height if most is None else most).to_dicts()
     everything = float(frame["self_time_ps"].sum() or 0)
     time = units.time_scale(row["self_time_ps"] for row in rows)
     per_call = units.time_scale(row["self_time_ps"] / row["occurrences"] for row in rows if row["occurrences"])
     shown = float(sum(row["self_time_ps"] for row in rows))
     hidden = frame.height - len(rows)
-    body = Table(
-        "Ops",
+    over = f"summed over {devices} devices" if devices != 1 else "one device"
+    return Table(
+        title,
         (
-            Column("op", numeric=False),
-            Column("family", numeric=False),
-            Column("phase", numeric=False),
+            *(Column(text, numeric=False) for text in ("op", "family", "phase")),
             Column("calls"),
             Column(f"self {time.unit}"),
             Column("share"),
@@ -70,33 +82,15 @@ def ops_document(table: OpTable, top: int | None = None) -> Document:
             for row in rows
         ),
         total=(
-            label(f"sum of {units.number(frame.height)} ops", STRONG),
-            label(""),
-            label(""),
-            label(""),
-            label(time.show(everything), STRONG),
+            label(f"sum of {units.number(frame.height)} {what}", STRONG),
+            *(label("") for _ in range(3)),
+            label(units.duration(everything), STRONG),
             label("100.0 %" if everything else units.UNKNOWN, STRONG),
-            label(""),
-            label(""),
-            label(""),
+            *(label("") for _ in range(3)),
         ),
-        caption=_basis(table.devices),
-        more=f"{hidden} more ops, {units.duration(everything - shown)} (--top 0 shows all)" if hidden else None,
+        caption=f"self time, {over}; a loop does not count its body; rates use total time",
+        more=f"{hidden} more {what}, {units.duration(everything - shown)} (--top 0 shows all)" if hidden else None,
     )
-    blocks: list[Block] = [body]
-    if table.unattributed.height:
-        blocks.append(Line(_unattributed(table)))
-    return Document(f"profiler ops: {table.file}", (*blocks, Notes("Warnings", table.warnings)))
-
-
-def _unattributed(table: OpTable) -> str:
-    time = units.duration(float(table.unattributed["self_time_ps"].sum() or 0))
-    return f"Not in the table: {time} of device activity without an HLO op, {table.unattributed.height} names."
-
-
-def _basis(devices: int) -> str:
-    over = f"summed over {devices} devices" if devices != 1 else "one device"
-    return f"self time, {over}; a loop does not count its body; rates use total time"
 
 
 def _rate(amount: float | None, time_ps: float | None, factor: float) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from profiler.report import units
-from profiler.report.diff_tables import pair, sides
+from profiler.report.diff_tables import pair
 from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label, name
+from profiler.report.wording import sides
 from profiler.results import Diff, FamilyRow, KernelRow, RematFamily
 
 Row = TypeVar("Row")

@@ -68,9 +68,10 @@ def devices_text(summary: Summary) -> str:
     hosts = {device.host for device in summary.devices if device.host}
     parts = []
     for (kind, peak, hbm), count in groups.items():
-        peak_text = f"{units.number(peak, 5)} TFLOP/s dense bf16" if peak is not None else "peak n/a"
-        hbm_text = f"{units.size(hbm)} HBM" if hbm is not None else "HBM n/a"
-        parts.append(f"{count} × {kind or 'unknown device'} ({peak_text}, {hbm_text}{' each' if count > 1 else ''})")
+        facts = [f"{units.number(peak, 5)} TFLOP/s dense bf16" if peak is not None else "peak n/a"]
+        if hbm is not None:
+            facts.append(f"{units.size(hbm)} HBM{' each' if count > 1 else ''}")
+        parts.append(f"{count} × {kind or 'unknown device'} ({', '.join(facts)})")
     text = "; ".join(parts) or "none recorded"
     return f"{text}, {len(hosts)} hosts" if len(hosts) > 1 else text
 

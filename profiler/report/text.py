@@ -214,13 +214,10 @@ class _Renderer:
         if column.bar:
             return Text("")
         style = _STYLES.get(cell.tone, "")
-        if cell.to is None:
-            head = units.shorten(cell.text, width)
-        else:  # both names keep their ends, whatever the width
-            half = max((width - len(_ARROW)) // 2, 3)
-            left = units.shorten(cell.text, max(half, width - len(_ARROW) - cell_len(units.shorten(cell.to, half))))
-            head = left + _ARROW + units.shorten(cell.to, max(width - len(_ARROW) - cell_len(left), 3))
-        text = Text(head, style, overflow="ellipsis")
+        lines = [cell.text] if cell.to is None else [cell.text + _ARROW + cell.to]
+        if cell.to is not None and len(lines[0]) > width:
+            lines = [cell.text, _ARROW.lstrip() + cell.to]  # each name gets the whole width
+        text = Text("\n".join(units.shorten(line, width) for line in lines), style, overflow="ellipsis")
         if cell.under is not None:
             text.append("\n" + units.shorten(cell.under, width), "dim")
         return text

@@ -96,12 +96,12 @@ def _alone(value: float | None, scale: Scale) -> str:
 
 def percent(fraction: float | None, decimals: int = 1) -> str:
     """A fraction as a percentage: 0.201 is "20.1 %"."""
-    return f"{fixed(fraction * 100, decimals)} %" if fraction is not None and known(fraction) else UNKNOWN
+    return f"{fixed(fraction * 100, decimals)} %" if fraction is not None and known(fraction * 100) else UNKNOWN
 
 
 def change(ratio: float | None, decimals: int = 1) -> str:
     """A ratio as a signed change: 0.949 is "−5.1 %"."""
-    return f"{fixed((ratio - 1) * 100, decimals, sign=True)} %" if ratio is not None and known(ratio) else UNKNOWN
+    return f"{fixed((ratio - 1) * 100, decimals, sign=True)} %" if ratio is not None and known(ratio * 100) else UNKNOWN
 
 
 def points(value: float | None, decimals: int = 2) -> str:
@@ -116,7 +116,8 @@ def number(value: float | None, digits: int = 4) -> str:
     if abs(value - round(value)) <= 1e-6 * max(1.0, abs(value)):
         return fixed(round(value), 0)
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    return fixed(value, min(max(decimals, 0), 6))
+    text = fixed(value, min(max(decimals, 0), 6))
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def clean(text: str) -> str:

@@ -1,0 +1,26 @@
+"""Words that every view of a diff uses: what times are per, what a side and a category are called."""
+
+from __future__ import annotations
+
+from profiler.results import Contribution, Diff, Summary
+
+EQUAL_WORK = {"flop": "model FLOPs", "token": "tokens"}
+
+
+def basis(diff: Diff) -> str:
+    """What the times of a diff are counted per: where the work of a step is known, both sides do the same."""
+    work = EQUAL_WORK.get(diff.normalization)
+    if work is None:
+        return f"per device and {diff.normalization}"
+    return f"per device, for the {work} of one baseline {diff.baseline.steps.unit}"
+
+
+def sides(diff: Diff) -> tuple[tuple[str, Summary], tuple[str, Summary]]:
+    """Both recordings with the word for each."""
+    return ("baseline", diff.baseline), ("optimized", diff.optimized)
+
+
+def contribution_label(item: Contribution) -> str:
+    """Family and phase; what is not hidden behind compute is called exposed."""
+    family = f"{item.family} (exposed)" if item.category in ("communication", "transfer") else item.family
+    return f"{family} · {item.phase}" if item.phase else family

@@ -1,0 +1,144 @@
+"""A GitHub comment: within the limit whatever comes in, and nothing of a trace acts in it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from profiler.report import render_diff, render_ops, render_peaks, render_summary
+from profiler.report.markdown import LIMIT, escape, name, prose, sentence
+from profiler.report.output import Style
+
+OURS = re.compile(r"</?details>|</?summary>|<br>")
+NASTY = st.text(alphabet=st.sampled_from("|`<>@#*_[]()!\\~$&:\n\r-=+1.{}\"'/ ahtpsw\u202e\u200f\x1b"), max_size=60)
+
+
+def parse(text: str) -> list[Token]:
+    flat: list[Token] = []
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text):
+        flat.append(token)
+        flat.extend(token.children or ())
+    return flat
+
+
+def shown(tokens: list[Token]) -> str:
+    return "".join(token.content for token in tokens if token.type in ("text", "code_inline", "text_special"))
+
+
+def assert_harmless(text: str) -> None:
+    tokens = parse(text)
+    assert not {"link_open", "image", "html_block_open"} & {token.type for token in tokens}
+    for token in tokens:
+        if token.type in ("html_inline", "html_block"):
+            assert OURS.sub("", re.sub(r"(?s)<summary>.*?</summary>", "", token.content)).strip() == ""
+    outside_code = re.sub(r"(?s)```text\n.*?\n```|`[^`\n]*`", "", text)
+    assert not re.search(r"@[A-Za-z0-9]", outside_code)
+    assert "<script" not in outside_code
+
+
+@given(NASTY)
+def test_escaped_text_shows_exactly_itself(text: str) -> None:
+    from profiler.report.units import clean
+
+    for how in (escape, prose, sentence, name):
+        tokens = parse(f"x {how(text)} x")
+        visible = shown(tokens).replace("\u200b", "")
+        assert visible.split() == f"x {clean(text)} x".split()
+        assert {token.type for token in tokens} <= {
+            "paragraph_open", "paragraph_close", "inline", "text", "code_inline", "text_special",
+        }  # fmt: skip
+
+
+@given(NASTY)
+def test_a_sentence_cannot_start_a_block(text: str) -> None:
+    tokens = parse("- item\n- " + (sentence(text) or "x"))
+    kinds = {token.type for token in tokens}
+    assert not kinds & {
+        "heading_open",
+        "hr",
+        "ordered_list_open",
+        "blockquote_open",
+        "fence",
+        "code_block",
+        "table_open",
+    }
+    assert sum(token.type == "bullet_list_open" for token in tokens) == 1
+
+
+@given(st.lists(NASTY, min_size=1, max_size=4))
+def test_a_name_cannot_leave_its_cell(names: list[str]) -> None:
+    row = "| " + " | ".join(name(text) or " " for text in names) + " |"
+    head = "| " + " | ".join("h" for _ in names) + " |\n|" + "---|" * len(names)
+    tokens = parse(f"{head}\n{row}\n")
+    assert sum(token.type == "td_open" for token in tokens) == len(names)
+    assert sum(token.type == "tr_open" for token in tokens) == 2
+
+
+@pytest.mark.parametrize("kind", ["training", "serving", "evil"])
+def test_a_diff_is_harmless_and_within_the_limit(make: Any, kind: str) -> None:
+    text = render_diff(getattr(make, kind)(), "markdown", Style()).decode()
+    assert len(text) <= LIMIT
+    assert_harmless(text)
+    assert text.index("**") < text.index("| baseline |")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(st.text(max_size=3000), min_size=1, max_size=400))
+def test_no_input_makes_a_comment_too_long(make: Any, names: list[str]) -> None:
+    diff = make.evil(tuple(names))
+    assert len(render_diff(diff, "markdown", Style(), 0).decode()) <= LIMIT
+    assert len(render_summary(diff.baseline, "markdown", Style(), 0).decode()) <= LIMIT
+
+
+def test_megabytes_of_the_worst_names_stay_within_the_limit(make: Any) -> None:
+    names = tuple(char * 100_000 for char in "|<&\u202e" for _ in range(20))
+    text = render_diff(make.evil(names), "markdown", Style(), 0).decode()
+    assert len(text) <= LIMIT
+    assert_harmless(text)
+
+
+def test_thousands_of_ops_give_way_and_say_so(make: Any) -> None:
+    text = render_diff(make.many_ops(20_000), "markdown", Style(), 0).decode()
+    assert len(text) <= LIMIT
+    assert re.search(r"… \d+ more rows", text)
+
+
+def test_every_row_of_a_table_has_its_cells(make: Any) -> None:
+    tokens = parse(render_diff(make.evil(), "markdown", Style()).decode())
+    width = cells = 0
+    for token in tokens:
+        if token.type == "thead_open":
+            width = 0
+        elif token.type == "th_open":
+            width += 1
+        elif token.type == "tr_open":
+            cells = 0
+        elif token.type == "td_open":
+            cells += 1
+        elif token.type == "tr_close" and cells:
+            assert cells == width
+
+
+def test_the_waterfall_is_drawn_as_text(make: Any) -> None:
+    text = render_diff(make.training(), "markdown", Style()).decode()
+    fence = text.split("```text\n")[1].split("```")[0]
+    assert fence.startswith("baseline")
+    assert "splash forward · re-run" in fence
+    assert "26.00 %" in fence
+
+
+def test_details_are_folded(make: Any) -> None:
+    text = render_diff(make.training(), "markdown", Style()).decode()
+    assert "<details><summary>Ops that changed most</summary>\n\n|" in text
+    assert text.count("<details>") == text.count("</details>")
+
+
+def test_other_commands_speak_markdown_too(make: Any) -> None:
+    assert_harmless(render_ops(make.op_table(make.hostile), "markdown", Style(), 0).decode())
+    assert "| TPU v7x | 2307 | 2 | **1153.5** |" in render_peaks("markdown", Style()).decode()
