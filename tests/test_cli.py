@@ -319,3 +319,27 @@ def test_markdown_and_csv_are_utf_8_whatever_the_stream_is() -> None:
 
 def test_the_same_command_gives_the_same_bytes(run_cli: Run) -> None:
     assert run_cli("peaks").stdout == run_cli("peaks").stdout
+
+
+# --- documentation
+
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("commands/*.md")), ids=lambda page: page.stem)
+def test_every_documented_command_is_one(page: Path) -> None:
+    examples = re.findall(r"^\$ profiler (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert cli.build_parser().parse_args(example.split()).run is not None
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("commands/*.md")), ids=lambda page: page.stem)
+def test_no_page_names_an_option_that_does_not_exist(page: Path) -> None:
+    text = page.read_text("utf-8")
+    options = set(re.findall(r"--[a-z][a-z-]+", text)) - {"--fail-on"}
+    help_text = subprocess.run(
+        [sys.executable, "-m", "profiler", page.stem, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert options <= set(re.findall(r"--[a-z][a-z-]+", help_text)) | {"--peak-tflops"}

@@ -32,6 +32,8 @@ from profiler.report.wording import EQUAL_WORK, sides
 from profiler.results import Diff, Note, Summary
 
 DEFAULT_ROWS = 15
+MOST_FINDINGS = 5
+MOST_EVIDENCE = 4
 
 
 def diff_document(diff: Diff, top: int | None = None) -> Document:
@@ -59,7 +61,7 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
         knobs = knobs_table(diff)
         blocks.append(knobs if top is None or rows is None else capped(knobs, rows))
     if diff.findings:
-        blocks.append(findings_items(diff))
+        blocks.append(_first(findings_items(diff), rows))
     for side, summary in sides(diff):
         blocks.append(Notes(f"Warnings about the {side} recording", side_warnings(diff, summary), folded=True))
     return Document("profiler diff", tuple(blocks))
@@ -236,6 +238,16 @@ def value_text(value: Any) -> str:
     if value is None:
         return "(unset)"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _first(findings: Items, rows: int | None) -> Items:
+    """The largest findings with their first evidence; ``--top 0`` shows all of both."""
+    if rows is None:
+        return findings
+    hidden = len(findings.items) - MOST_FINDINGS
+    items = tuple((head, details[:MOST_EVIDENCE]) for head, details in findings.items[:MOST_FINDINGS])
+    more = f"{hidden} more findings (--top 0 shows all)" if hidden > 0 else None
+    return Items(findings.title, items, more)
 
 
 def findings_items(diff: Diff) -> Items:

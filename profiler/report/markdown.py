@@ -158,7 +158,8 @@ class _Renderer:
             text = self._line(head.text)
             lines.append(f"{number}. {f'**{text}**' if head.tone == STRONG else text}")
             lines[-1] += "".join(f"\n   - {self._line(detail)}" for detail in details[:8])
-        return f"#### {prose(items.title)}\n\n" + "\n".join(self._some(lines))
+        more = f"\n\n_… {prose(items.more)}_" if items.more else ""
+        return f"#### {prose(items.title)}\n\n" + "\n".join(self._some(lines)) + more
 
     def _some(self, lines: list[str]) -> list[str]:
         hidden = len(lines) - self.entries

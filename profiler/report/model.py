@@ -83,6 +83,7 @@ class Items:
 
     title: str
     items: tuple[tuple[Cell, tuple[str, ...]], ...]
+    more: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,8 @@ class _Renderer:
             self.console.print(grid)
             for detail in details:
                 self.console.print(Padding(Text(units.shorten(detail, _LONGEST_LINE), "dim"), (0, 0, 0, 3)))
+        if items.more:
+            self.console.print(Text(f"… {items.more}", "dim"))
 
     def _table(self, table: Table) -> None:
         self.console.print(Text(units.shorten(table.title, _NAME_LIMIT), "bold"))
