@@ -12,6 +12,7 @@ from profiler.results import Contribution, Delta, Finding
 
 SMALL = 0.005  # a change below this share of the step is no finding
 MAX_FINDINGS = 12
+NEGLIGIBLE = 1e-3  # of a change: a part below this is rounding, not a part
 _UNITS = ((1e12, "s"), (1e9, "ms"), (1e6, "µs"), (1e3, "ns"), (1.0, "ps"))
 
 
@@ -123,7 +124,7 @@ def _finding(each: Contribution, alignment: Alignment) -> Finding:
         if each.baseline_calls and each.optimized_calls:
             mean = duration(each.baseline_time_ps / each.baseline_calls, each.optimized_time_ps / each.optimized_calls)
             evidence.append(f"mean {mean[0]} → {mean[1]} per call")
-        if abs(each.calls_time_ps) > 0 and abs(each.per_call_time_ps) > 0:
+        if min(abs(each.calls_time_ps), abs(each.per_call_time_ps)) > NEGLIGIBLE * abs(each.time_ps):
             parts = signed(each.calls_time_ps), signed(each.per_call_time_ps)
             evidence.append(f"{parts[0]} from the number of calls, {parts[1]} from the time per call")
     evidence += _ops(each, alignment)
