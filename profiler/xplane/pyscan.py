@@ -32,9 +32,11 @@ SPAN_LIMIT = 1 << 62  # a span outside ±SPAN_LIMIT ps (53 days) is damage, and 
 BIG_EVENT = 1 << 20  # bytes; above it an event is walked, since protobuf would copy it
 
 VARINT, FIXED64, LENGTH, GROUP, END_GROUP, FIXED32 = range(6)
-ID, TWO, THREE, EVENT, FIVE = 0x08, 0x10, 0x18, 0x22, 0x28  # tags of varint fields 1, 2, 3, 5 and of bytes field 4
-STAT_DOUBLE, STAT_STR, STAT_BYTES, STAT_REF, STAT_GZIP = 0x11, 0x2A, 0x32, 0x38, 0x42
-STAT_KINDS = {STAT_DOUBLE: 1, THREE: 2, 0x20: 3, STAT_STR: 4, STAT_BYTES: 5, STAT_REF: 6, STAT_GZIP: 7}
+# Tags: field number * 8 + wire type.
+LINE_EVENTS = 0x22
+EVENT_ID, EVENT_OFFSET, EVENT_DURATION, EVENT_STATS, EVENT_OCCURRENCES = 0x08, 0x10, 0x18, 0x22, 0x28
+STAT_ID = 0x08
+STAT_KINDS = {0x11: 1, 0x18: 2, 0x20: 3, 0x2A: 4, 0x32: 5, 0x38: 6, 0x42: 7}  # value fields; kinds as in KIND_OF
 KIND_OF = {
     "double_value": 1,
     "uint64_value": 2,
@@ -44,8 +46,6 @@ KIND_OF = {
     "ref_value": 6,
     "gzip_value": 7,
 }
-NO_STATS: tuple[tuple[int, int, int, int], ...] = ()
-NO_OCCURRENCE_BELOW = 1
 
 
 class Cut(Exception):
@@ -231,7 +231,7 @@ class _Index:
                 tag = field.tag
                 if field.cut:
                     continue
-                if tag == EVENT:
+                if tag == LINE_EVENTS:
                     events += 1
                 elif tag == 0x08:
                     identity = signed(field.value)
@@ -266,7 +266,7 @@ def index(buffer: Any) -> tuple[array[int], array[int], array[int], array[int], 
 def _walk_stat(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
     identity = kind = value = length = 0
     for field in _fields(data, at, end):
-        if field.tag == ID:
+        if field.tag == STAT_ID:
             identity = signed(field.value)
         elif field.tag in STAT_KINDS and not field.cut:
             kind = STAT_KINDS[field.tag]
@@ -282,19 +282,19 @@ def _walk_event(data: Bytes, at: int, end: int, opened: frozenset[int]) -> Event
     stats = []
     for field in _fields(data, at, end):
         tag = field.tag
-        if tag == ID:
+        if tag == EVENT_ID:
             metadata_id = signed(field.value)
-        elif tag == TWO:
+        elif tag == EVENT_OFFSET:
             offset, occurrences = signed(field.value), 0
-        elif tag == THREE:
+        elif tag == EVENT_DURATION:
             duration = signed(field.value)
-        elif tag == FIVE:
+        elif tag == EVENT_OCCURRENCES:
             offset, occurrences = 0, signed(field.value)
-        elif tag == EVENT and opened and not field.cut:
+        elif tag == EVENT_STATS and opened and not field.cut:
             stat = _walk_stat(data, field.at, field.end)
             if stat[0] in opened and stat[1]:
                 stats.append(stat)
-    return Event(metadata_id, offset, duration, max(occurrences, NO_OCCURRENCE_BELOW), tuple(stats))
+    return Event(metadata_id, offset, duration, max(occurrences, 1), tuple(stats))
 
 
 def _read_event(data: Bytes, at: int, end: int, opened: frozenset[int], parse: Any, refused: Any) -> Event | None:
@@ -308,7 +308,7 @@ def _read_event(data: Bytes, at: int, end: int, opened: frozenset[int], parse: A
             return _walk_event(data, at, end, opened)
     except (Cut, Malformed):
         return None
-    stats: tuple[tuple[int, int, int, int], ...] = NO_STATS
+    stats: tuple[tuple[int, int, int, int], ...] = ()
     if opened:
         found = []
         for stat in message.stats:
@@ -321,7 +321,7 @@ def _read_event(data: Bytes, at: int, end: int, opened: frozenset[int], parse: A
                     (value,) = struct.unpack("<q", struct.pack("<d", value))
                 found.append((stat.metadata_id, kind, signed(value), 0))
         stats = tuple(found)
-    occurrences = max(message.num_occurrences, NO_OCCURRENCE_BELOW)
+    occurrences = max(message.num_occurrences, 1)
     return Event(message.metadata_id, message.offset_ps, message.duration_ps, occurrences, stats)
 
 
@@ -348,7 +348,7 @@ class _Line:
         """Byte ranges of the events. Counts one fault where the line ends early."""
         try:
             for field in _fields(self.data, self.start, self.end):
-                if field.tag == EVENT and not field.cut:
+                if field.tag == LINE_EVENTS and not field.cut:
                     yield field.at, field.end
         except (Cut, Malformed):
             self.damaged += 1
