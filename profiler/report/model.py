@@ -31,11 +31,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's header; numbers align right. ``bar`` cells are drawn as bars of their 0-to-1 value."""
+    """A column's header; numbers align right. ``bar`` cells are drawn as bars of their 0-to-1 value.
+
+    ``minor`` columns are the first to go on a narrow page.
+    """
 
     title: str
     numeric: bool = True
     bar: bool = False
+    minor: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def families_table(diff: Diff) -> Table:
     return Table(
         f"Where the {unit} goes",
         (
-            *(Column(title, numeric=False) for title in ("family", "phase", "kind")),
+            *(Column(title, numeric=False, minor=title == "kind") for title in ("family", "phase", "kind")),
             Column("calls"),
             *(Column(f"{title} {scale.unit}") for title in ("baseline", "optimized", "Δ")),
             *(Column(f"{title} share") for title in ("baseline", "optimized")),
