@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=parse_size, nargs="*", default=[20 * 10**6, 200 * 10**6])
     parser.add_argument("--xprof-up-to", type=parse_size, default=200 * 10**6, help="largest size given to xprof")
     parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--devices", type=int, default=4)
     args = parser.parse_args()
     has_xprof = importlib.util.find_spec("xprof") is not None
     if not has_xprof:
