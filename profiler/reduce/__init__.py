@@ -339,7 +339,9 @@ def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:
         major, minor = stats.get("compute_cap_major"), stats.get("compute_cap_minor")
         cores, memory = stats.get("core_count"), stats.get("memory_size")
         if isinstance(major, int) and isinstance(minor, int) and isinstance(cores, int) and isinstance(memory, int):
-            chip = hardware.identify_gpu(vendor, (major, minor), cores, memory)
+            clock = stats.get("clock_rate")
+            clock_khz = clock if isinstance(clock, int) else None
+            chip = hardware.identify_gpu(vendor, (major, minor), cores, memory, clock_rate_khz=clock_khz)
             kind = chip.name if chip else f"{vendor or 'GPU'} {major}.{minor}, {cores} cores".strip()
     memory = stats.get("memory_size")
     return Device(
