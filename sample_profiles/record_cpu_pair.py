@@ -190,7 +190,7 @@ def record_side(side: str, folder: Path) -> None:
     facts = {
         "tokens_per_step": config.tokens_per_step,
         "model_tflops_per_device_per_step": config.model_tflops_per_step,
-        "convention": "MaxText",
+        "convention": "maxtext",
         "layers": config.base_num_decoder_layers,
     }
     (folder / f"{side}.yml").write_text(yaml.safe_dump(asdict(config) | facts, sort_keys=False))
