@@ -19,7 +19,12 @@ _FIELDS = frozenset(item.name for item in fields(Config))
 _NESTED = ("student_overrides", "teacher_overrides")
 
 # Values of MaxText that mean the same as one of ours.
-_SAME: Mapping[tuple[str, Any], Any] = {("attention", "autoselected"): "flash"}
+_SAME: Mapping[tuple[str, str], str] = {
+    ("attention", "autoselected"): "flash",
+    ("dataset_type", "synthetic"): "bundled",
+}
+# How MaxText writes "not set"; the default holds then.
+_UNSET = (None, "None")
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,7 @@ def load(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Loaded:
     document = read_config(file)
     inherited, notes = _base_of(document, file)
     asked = _merged(document, _parsed(overrides))
-    known = {key: value for key, value in _merged(inherited, asked).items() if key in _FIELDS}
-    known = {key: _SAME.get((key, value), value) if isinstance(value, str) else value for key, value in known.items()}
+    known = _held(_merged(inherited, asked))
     idle = len([key for key in inherited if key not in _FIELDS])
     if idle:
         notes.append(f"{idle} further keys of the base configuration have no effect here")
@@ -120,6 +124,18 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
         under = both.get(key)
         both[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
     return both
+
+
+def _held(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that are fields, with values that MaxText spells in another way put into ours."""
+    held = {key: value for key, value in asked.items() if key in _FIELDS and value not in _UNSET}
+    held |= {key: _SAME[key, value] for key, value in held.items() if isinstance(value, str) and (key, value) in _SAME}
+    if held.get("model_name") in (None, "default"):
+        # MaxText's distillation files name the model in the overrides only.
+        held.pop("model_name", None)
+        named = [side["model_name"] for key in _NESTED if "model_name" in (side := held.get(key) or {})]
+        held |= {"model_name": named[0]} if named else {}
+    return held
 
 
 def _not_held(asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

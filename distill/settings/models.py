@@ -105,6 +105,7 @@ MODELS: Mapping[str, ModelSpec] = {
     spec.name: spec
     for spec in (
         _QWEN3,
+        replace(_QWEN3, name="qwen3-30b-a3b-base", rope_max_timescale=1e6),
         _GPT_OSS,
         replace(_QWEN3, name="tiny-qwen3", **_TINY),
         replace(_GPT_OSS, name="tiny-gpt-oss", **_TINY, sliding_window=64),
