@@ -4,8 +4,8 @@ A matmul of [m, k] by [k, n] counts 2·m·k·n. What the model needs is counted,
 rematerialisation, the padding of tiles, norms, softmax, routing and the embedding lookup count nothing. A training step
 counts three forward passes (one forward, two of the same size backward), the teacher one.
 
-Symbols: B sequences per device, T tokens each, L layers, E emb_dim, H query and KV key-value heads of width D, X experts
-of which each token visits K, F their hidden width, V vocabulary.
+Symbols: B sequences per device, T tokens each, L layers, E emb_dim, H query and KV key-value heads of width D, X
+experts of which each token visits K, F their hidden width, V vocabulary.
 """
 
 from __future__ import annotations

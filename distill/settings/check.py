@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -24,7 +25,6 @@ _BOUNDS: dict[str, tuple[float, float | None]] = {
     "steps": _POSITIVE,
     "learning_rate": (0, None),
     "learning_rate_final_fraction": (0, 1),
-    "warmup_steps_fraction": (0, 1),
     "adam_eps": (0, None),
     "adam_weight_decay": (0, None),
     "gradient_clipping_threshold": (0, None),
@@ -62,12 +62,17 @@ def check(config: Config) -> None:
             _within(item.name, value, *bounds)
     if config.distill_temperature <= 0:
         raise bad("distill_temperature", config.distill_temperature, "more than 0")
-    for key in ("adam_b1", "adam_b2"):
+    for key in ("adam_b1", "adam_b2", "warmup_steps_fraction"):
         if not 0 <= getattr(config, key) < 1:
             raise bad(key, getattr(config, key), "from 0 to below 1")
     for key in ("ici_data_parallelism", "ici_fsdp_parallelism"):
         if getattr(config, key) < 1 and getattr(config, key) != -1:
             raise bad(key, getattr(config, key), "at least 1, or -1 for all devices that are left")
+    for pattern in config.adamw_mask:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise bad("adamw_mask", pattern, "regular expressions") from error
     _check_together(config)
     _check_models(config)
 

@@ -114,12 +114,7 @@ class Config:
     adam_b2: float = 0.95  # decay of the mean squared gradient
     adam_eps: float = 1e-8  # added to the root of the mean square
     adam_weight_decay: float = 0.1  # pull towards zero, per step and times the learning rate
-    adamw_mask: tuple[str, ...] = (
-        ".*embedding.*",
-        ".*norm.*",
-        ".*bias",
-        ".*sinks",
-    )  # not decayed (ours)
+    adamw_mask: tuple[str, ...] = (".*embedding.*", ".*norm.*", ".*bias", ".*sinks")  # not decayed (ours)
     gradient_clipping_threshold: float = 1.0  # gradients of a larger global norm are scaled down to it; 0: never
 
     # Data and seeds.
