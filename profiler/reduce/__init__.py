@@ -24,7 +24,7 @@ from profiler.results import Note
 from profiler.trace import AllocatorPeaks, Device, Marks, Trace, Windows
 from profiler.xplane import scan
 from profiler.xplane.locate import Recording, Side, host_name
-from profiler.xplane.read import PlaneNames, opened, plane_names
+from profiler.xplane.read import PlaneNames, SharedNames, opened, plane_names
 
 RUN_INFO_PLANE = "/host:run_info"
 HLO_STAT = "Hlo Proto"
@@ -83,7 +83,8 @@ def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
                 "is not an xplane profile", file=file, remedy="profiles are jax.profiler's *.xplane.pb files"
             )
         notes = _damage(space)
-        tables = [(plane, plane_names(buffer, plane)) for plane in space.planes]
+        shared = SharedNames()
+        tables = [(plane, plane_names(buffer, plane, shared)) for plane in space.planes]
         if any(names.damaged for _, names in tables):
             notes.append(Note("damaged", "some names or stats could not be decoded and are left out"))
         stamps = [line.timestamp_ns for plane in space.planes for line in plane.lines if line.timestamp_ns > 0]
@@ -157,14 +158,14 @@ def _programs(tables: list[tuple[scan.Plane, PlaneNames]]) -> Programs:
     for plane, names in tables:
         if plane.name != HLO_PLANE:
             continue
-        for event in names.events():
+        for key, event in names.events():
             proto = event.stats.get(HLO_STAT)
             if not isinstance(proto, bytes):
                 continue
             program_id = event.stats.get("program_id")
             if not isinstance(program_id, int):
                 _, text = tpu.split_program(event.name)
-                program_id = int(text) if text else event.id
+                program_id = int(text) if text else key
             protos[str(program_id % 2**64)] = proto
     return Programs(protos)
 

@@ -201,8 +201,8 @@ class _Names:
         return named + loose
 
     def _numbered(self, event: EventName, program: Any, *, in_flight: bool, in_table: bool = False) -> int:
-        instruction = _INSTRUCTION.match(event.name)
-        name = instruction[1] if in_flight and instruction else event.short
+        instruction = _INSTRUCTION.match(event.name) if in_flight else None
+        name = instruction[1] if instruction else event.short
         if not isinstance(program, int):
             return self.catalog.op_id((None, name), lambda: self._entry(event, None, name, hlo=False))
         program_id = str(program % 2**64)

@@ -22,9 +22,8 @@ _REPLACEMENT = b"\xef\xbf\xbd"
 
 @dataclass(frozen=True, slots=True)
 class EventName:
-    """One event_metadata entry: what every event with this id shares. ``stats`` values are decoded."""
+    """One event_metadata entry: what every event with its id shares. ``stats`` values are decoded."""
 
-    id: int
     name: str
     display_name: str
     stats: Mapping[str, Any]
@@ -36,13 +35,23 @@ class EventName:
 
 
 @dataclass
+class SharedNames:
+    """Event names decoded so far in a file, by stat table and bytes: the cores of one program have equal entries."""
+
+    tables: dict[frozenset[tuple[int, str]], int] = field(default_factory=dict)
+    events: dict[tuple[int, bytes], EventName] = field(default_factory=dict)
+
+
+@dataclass
 class PlaneNames:
     """The tables of one plane: stat names, plane stats, and event names decoded on demand."""
 
     stat_names: dict[int, str]
     stats: dict[str, Any]
+    damaged: bool
     _entries: dict[int, Any]
-    damaged: bool = False
+    _shared: SharedNames
+    _table: int
     _cache: dict[int, EventName] = field(default_factory=dict)
 
     def stat_id(self, name: str) -> int:
@@ -58,12 +67,15 @@ class PlaneNames:
             entry = self._entries.get(metadata_id)
             if entry is None:
                 return None
-            found = EventName(
-                metadata_id,
-                text(entry.name),
-                text(entry.display_name),
-                {self.stat_names.get(stat.metadata_id, ""): stat_value(stat, self.stat_names) for stat in entry.stats},
-            )
+            key = self._table, entry.SerializeToString()
+            found = self._shared.events.get(key)
+            if found is None:
+                names = self.stat_names
+                found = self._shared.events[key] = EventName(
+                    text(entry.name),
+                    text(entry.display_name),
+                    {names.get(stat.metadata_id, ""): stat_value(stat, names) for stat in entry.stats},
+                )
             self._cache[metadata_id] = found
         return found
 
@@ -71,12 +83,12 @@ class PlaneNames:
         """The event ids whose name is one of ``names``; decodes nothing else."""
         return {key: entry.name for key, entry in self._entries.items() if entry.name in names}
 
-    def events(self) -> Iterator[EventName]:
-        """Every event name of the plane."""
+    def events(self) -> Iterator[tuple[int, EventName]]:
+        """Every event id of the plane with its name."""
         for key in self._entries:
             event = self.event(key)
             if event is not None:
-                yield event
+                yield key, event
 
 
 def text(data: bytes) -> str:
@@ -106,8 +118,11 @@ def _inflate(data: bytes) -> bytes:
         return b""
 
 
-def plane_names(buffer: Any, plane: scan.Plane) -> PlaneNames:
-    """Decodes the tables of a plane. Entries that protobuf refuses are left out and ``damaged`` is set."""
+def plane_names(buffer: Any, plane: scan.Plane, shared: SharedNames | None = None) -> PlaneNames:
+    """Decodes the tables of a plane. Entries that protobuf refuses are left out and ``damaged`` is set.
+
+    ``shared`` keeps decoded event names for the other planes of a file.
+    """
     view = memoryview(buffer)
     data = b"".join(bytes(view[start:end]) for start, end in plane.metadata)
     damaged = False
@@ -118,7 +133,10 @@ def plane_names(buffer: Any, plane: scan.Plane) -> PlaneNames:
         message = _salvage(data)
     stat_names = {entry.key: text(entry.value.name) for entry in message.stat_metadata}
     stats = {stat_names.get(stat.metadata_id, ""): stat_value(stat, stat_names) for stat in message.stats}
-    return PlaneNames(stat_names, stats, {entry.key: entry.value for entry in message.event_metadata}, damaged)
+    entries = {entry.key: entry.value for entry in message.event_metadata}
+    shared = shared or SharedNames()
+    table = shared.tables.setdefault(frozenset(stat_names.items()), len(shared.tables))
+    return PlaneNames(stat_names, stats, damaged, entries, shared, table)
 
 
 def _salvage(data: bytes) -> Any:

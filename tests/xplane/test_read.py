@@ -39,7 +39,7 @@ def test_a_compressed_text_stat_is_unpacked() -> None:
 def test_a_name_that_is_not_utf8_costs_its_letters_only() -> None:
     space = SpaceBuilder()
     space.plane("p").line("l").event("bad\udcffname", 0, 1)
-    (event,) = names_of(space.to_bytes()).events()
+    ((_, event),) = names_of(space.to_bytes()).events()
     assert event.name == "bad\ufffdname"
 
 
@@ -51,7 +51,7 @@ def test_one_broken_entry_does_not_take_the_others_with_it() -> None:
     data = space.to_bytes().replace(b"\x12\x06second", b"\x12\x7fsecond")  # the name's length runs past its entry
     names = names_of(data)
     assert names.damaged
-    assert [event.name for event in names.events()] == ["first", "third"]
+    assert [event.name for _, event in names.events()] == ["first", "third"]
 
 
 def test_a_file_that_cannot_be_opened_is_a_clear_error(tmp_path: Path) -> None:
