@@ -1,8 +1,8 @@
 """Facts about the run that no event tells: model FLOPs, tokens, configuration.
 
 They come from the run-info plane of the trace, or from a configuration file (--config). Keys that are understood:
-``model_tflops_per_device_per_step``, ``tokens_per_step`` (all devices together), ``convention`` (how the FLOPs were counted),
-``layers``, ``config`` (the knobs), ``xla_flags``, ``mesh``, ``versions``, ``git_commit``, ``metrics``.
+``model_tflops_per_device_per_step``, ``tokens_per_step`` (all devices together), ``convention`` (how the FLOPs were
+counted), ``layers``, ``config`` (the knobs), ``xla_flags``, ``mesh``, ``versions``, ``git_commit``, ``metrics``.
 """
 
 from __future__ import annotations
