@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -130,11 +130,7 @@ def chunked_token_losses(
     """
 
     def losses(student: jax.Array, teacher: jax.Array, *rest: jax.Array) -> TokenLosses:
-        with jax.named_scope("teacher_logits"):
-            soft = jax.lax.stop_gradient(teacher_logits(teacher))
-        with jax.named_scope("student_logits"):
-            ours = student_logits(student)
-        return token_losses(ours, soft, *rest, temperature)
+        return token_losses(student_logits(student), jax.lax.stop_gradient(teacher_logits(teacher)), *rest, temperature)
 
     if chunks == 1:
         return losses(student_hidden, teacher_hidden, targets, weights)
@@ -161,3 +157,20 @@ def feature_loss(student: jax.Array, teacher: jax.Array, weights: jax.Array) -> 
     student, teacher = student.astype(jnp.float32), jax.lax.stop_gradient(teacher).astype(jnp.float32)
     distance = optax.losses.cosine_distance(student, teacher, axis=-1, epsilon=1e-6)  # [N, B, T]
     return jnp.sum(distance.mean(axis=0) * weights)
+
+
+def load_balance_loss(fraction: jax.Array, probability: jax.Array) -> jax.Array:
+    """Mean over layers of X · Σ_x fraction_x · probability_x: how unevenly the router uses the experts.
+
+    Switch Transformers (Fedus, Zoph, Shazeer 2021, equations 4 to 6) for one choice per token. With K choices fractions
+    sum to K here, as in MaxText and Hugging Face's transformers, so that the loss is K when experts are used evenly.
+
+    Both statistics are of the global batch: a mean of the devices' own losses would be another loss, and would change
+    with the number of devices. Microbatches of gradient accumulation have one loss each.
+
+    Args:
+        fraction: [L, X] choices of each expert per token; no gradient.
+        probability: [L, X] mean router probability.
+    """
+    experts = fraction.shape[-1]
+    return experts * jnp.mean(jnp.sum(jax.lax.stop_gradient(fraction) * probability, axis=-1))

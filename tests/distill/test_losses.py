@@ -140,3 +140,10 @@ def test_feature_loss_of_zero_activations_has_a_finite_gradient():
     weights = jnp.ones((1, 1))
     gradient = jax.grad(lambda s: losses.feature_loss(s, jnp.ones((1, 1, 1, E)), weights))(jnp.zeros((1, 1, 1, E)))
     assert jnp.isfinite(gradient).all()
+
+
+def test_load_balance_loss_is_the_number_of_choices_when_experts_are_used_evenly_and_more_otherwise():
+    even = losses.load_balance_loss(jnp.full((3, 8), 2 / 8), jnp.full((3, 8), 1 / 8))
+    assert float(even) == pytest.approx(2.0)
+    one = jnp.zeros((1, 8)).at[0, 0].set(1.0)
+    assert float(losses.load_balance_loss(one, one)) == pytest.approx(8.0)

@@ -1,0 +1,7 @@
+"""``python -m distill``."""
+
+import sys
+
+from distill.cli import main
+
+sys.exit(main())

@@ -1,0 +1,241 @@
+"""The ``distill`` command: train, compare two recipes, climb from one to the other knob by knob.
+
+What a command computes goes to stdout, progress and notes to stderr. Exit codes: 0 fine, 1 the run failed, 2 usage,
+3 unreadable input, 4 not comparable, 70 a bug of ours, 130 interrupted. Every failure prints one line; ``--debug`` adds
+the traceback. Nothing heavy is imported at the top: the environment must be set before jax starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from profiler.errors import ProfilerError, UsageError
+
+if TYPE_CHECKING:
+    from distill.config import Config, Loaded
+
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+RECIPE_HELP = "a recipe's name (see `distill recipes`) or a YAML file with MaxText's key names"
+OVERRIDES_HELP = "overrides, the value as YAML: steps=10 student_overrides.head_dim=64"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises usage errors instead of printing the whole usage, and takes no abbreviated options."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, remedy=f"see {self.prog} --help")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
+def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=output)
+    parser.add_argument("--devices", metavar="N", type=_positive, help="simulate N devices on the CPU")
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; every command sets ``run``."""
+    parser = _Parser(
+        prog="distill",
+        description="Trains a student model on a teacher's logits and records what `profiler` explains.",
+        epilog="exit codes: 0 fine, 1 the run failed, 2 usage, 3 unreadable input, 4 not comparable, 130 interrupted",
+    )
+    parser.add_argument("--debug", action="store_true", default=False, help="show tracebacks")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+
+    train = commands.add_parser("train", help="train one recipe")
+    train.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
+    train.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDES_HELP)
+    train.add_argument("--steps", metavar="N", type=_positive, help="optimizer steps, instead of the recipe's")
+    train.add_argument(
+        "--resume", action="store_true", help="keep checkpoints, and go on from the last one if there is one"
+    )
+    _add_common(train, "folder of the run (default: base_output_directory/run_name)")
+    train.set_defaults(run=run_train)
+
+    compare = commands.add_parser("compare", help="train two recipes and explain the difference in time and loss")
+    ladder = commands.add_parser("ladder", help="from BASE to OPT one knob at a time: what each was worth")
+    for command, output in ((compare, "distill_compare"), (ladder, "distill_ladder")):
+        command.add_argument("baseline", metavar="BASE", help=RECIPE_HELP)
+        command.add_argument("optimized", metavar="OPT", help="the same for the other side")
+        command.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=f"for both sides: {OVERRIDES_HELP}")
+        command.add_argument("--steps", metavar="N", type=_positive, default=30, help="steps a run (default: 30)")
+        command.add_argument(
+            "--repeats", metavar="N", type=_positive, default=2, help="runs of each configuration (default: 2)"
+        )
+        _add_common(command, f"folder of the runs and the report (default: {output})")
+    compare.set_defaults(run=run_compare)
+    ladder.set_defaults(run=run_ladder)
+
+    recipes = commands.add_parser("recipes", help="list the recipes that come with the package")
+    recipes.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+    recipes.set_defaults(run=run_recipes)
+    return parser
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+
+def run_train(args: argparse.Namespace) -> None:
+    """``distill train RECIPE``."""
+    from distill.config import load
+
+    overrides = [*args.overrides]
+    if args.steps is not None:
+        overrides.append(f"steps={args.steps}")
+    if args.resume:
+        overrides.append("enable_checkpointing=true")
+    loaded = load(args.recipe, overrides)
+    _announce(loaded)
+    config = loaded.config
+    out = args.output or Path(config.base_output_directory, config.run_name or loaded.name)
+    set_environment(os.environ, config, args.devices)
+    from distill.train import train
+
+    result = train(config, out, asked=loaded.to_dict())
+    print(result.describe())
+
+
+def run_compare(args: argparse.Namespace) -> None:
+    """``distill compare BASE OPT``."""
+    from distill.compare import compare
+
+    print(compare(args.baseline, args.optimized, args.output or Path("distill_compare"), _plan(args)), end="")
+
+
+def run_ladder(args: argparse.Namespace) -> None:
+    """``distill ladder BASE OPT``."""
+    from distill.ladder import climb
+
+    print(climb(args.baseline, args.optimized, args.output or Path("distill_ladder"), _plan(args)), end="")
+
+
+def run_recipes(args: argparse.Namespace) -> None:
+    """``distill recipes``."""
+    from distill.config import load, recipes
+
+    for name in recipes():
+        config = load(name).config
+        print(
+            f"{name:24} {config.model_name}, {config.per_device_batch_size} × {config.max_target_length} tokens "
+            f"a device and step, remat_policy {config.remat_policy}"
+        )
+
+
+def _plan(args: argparse.Namespace) -> Any:
+    from distill.runs import Plan
+
+    return Plan(steps=args.steps, repeats=args.repeats, devices=args.devices, overrides=tuple(args.overrides))
+
+
+def _announce(loaded: Loaded) -> None:
+    """Keys that were asked for and change nothing, and what else there is to know, on stderr."""
+    for what, keys in (("unknown keys", loaded.unknown), ("keys without effect here", loaded.no_effect)):
+        if keys:
+            _note(f"{what}: {', '.join(keys)}")
+    for note in loaded.notes:
+        _note(note)
+
+
+def set_environment(environment: MutableMapping[str, str], config: Config, devices: int | None) -> None:
+    """What must be in the environment before jax starts: compiler flags, simulated devices.
+
+    Flags of the TPU's compiler go where only the TPU's library reads them: XLA ends the process of another backend for
+    a flag that it does not know. Simulated devices are a CPU's.
+
+    Args:
+        environment: os.environ; changed in place.
+        config: xla_flags are added to what is there.
+        devices: how many CPU devices to simulate; None for the machine's own.
+    """
+    ours = ("--xla_gpu_", "--xla_cpu_", "--xla_force_host_", "--xla_dump_")
+    for flag in config.xla_flags:
+        _append(environment, "XLA_FLAGS" if flag.startswith(ours) else "LIBTPU_INIT_ARGS", flag)
+    if devices is not None:
+        environment["JAX_PLATFORMS"] = "cpu"
+        _append(environment, "XLA_FLAGS", f"--xla_force_host_platform_device_count={devices}")
+
+
+def _append(environment: MutableMapping[str, str], name: str, flag: str) -> None:
+    """Adds a flag at the end, where the last of equal ones counts."""
+    environment[name] = f"{environment.get(name, '')} {flag}".strip()
+
+
+# --- entry ---------------------------------------------------------------------------------------------------------
+
+
+def _note(message: str) -> None:
+    print(f"distill: {_one_line(message)}", file=sys.stderr)
+
+
+def _one_line(message: str) -> str:
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
+
+
+def _run(argv: Sequence[str]) -> None:
+    parser = build_parser()
+    args, rest = parser.parse_known_args(argv)
+    # argparse takes positionals in one piece only; overrides may also follow the options.
+    for word in rest:
+        if word.startswith("-") or "=" not in word or not hasattr(args, "overrides"):
+            raise UsageError(f"unrecognized argument: {word}", remedy=f"see {parser.prog} --help")
+        args.overrides.append(word)
+    if not hasattr(args, "run"):
+        parser.print_help()
+        return
+    args.run(args)
+    sys.stdout.flush()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        argv: arguments without the program's name; those of the process when None.
+
+    Returns:
+        The exit code.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    debug = "--debug" in argv
+    try:
+        _run(argv)
+    except KeyboardInterrupt as stop:
+        if str(stop):
+            _note(str(stop))
+        return EXIT_INTERRUPTED
+    except SystemExit as stop:  # argparse's --help
+        return stop.code if isinstance(stop.code, int) else 0
+    except ProfilerError as error:
+        return _fail(str(error), error.exit_code, debug)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        remedy = "" if debug else "; run again with --debug and report it"
+        return _fail(f"unexpected {what} (a bug in distill{remedy})", EXIT_BUG, debug)
+    return 0
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    _note(f"error: {message}")
+    return code
