@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,12 @@ def test_the_command_line_loads_nothing_that_only_extras_bring():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_every_package_is_listed_for_the_wheel():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {str(path.relative_to(ROOT)).replace(os.sep, ".") for path in PACKAGES} | {"sample_profiles"}
+    assert set(listed) == folders
 
 
 @pytest.mark.skipif(not os.environ.get("CI") or "PROFILER_SCANNER" in os.environ, reason="only promised in CI")
