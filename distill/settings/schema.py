@@ -34,8 +34,8 @@ class Config:
     distill_alpha: float = 0.5  # weight of the KL term; the cross-entropy has 1 - alpha
     distill_temperature: float = 1.0  # both logits are divided by it inside the KL term
     distill_beta: float = 0.0  # weight of the feature loss; 0: none is computed
-    distill_layer_indices: tuple[int, ...] = ()  # layers whose attention outputs the feature loss compares; (): all
-    load_balance_loss_weight: float = 0.0  # weight of the router's load-balance loss (ours: MaxText has 0.01)
+    distill_layer_indices: tuple[int, ...] = ()  # layers whose attention outputs the feature loss compares; []: all
+    load_balance_loss_weight: float = 0.0  # weight of the router's load-balance loss
     z_loss_multiplier: float = 0.0  # weight of the mean squared log-sum-exp of the student's logits
     loss_chunks: int = 1  # pieces of the sequence whose logits exist one at a time (ours); 1: all at once
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
@@ -56,9 +57,8 @@ def fit(key: str, kind: Any, value: Any) -> Any:
 def _scalar(kind: type, value: Any) -> Any:
     """The value as the scalar type, or None."""
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        if kind is float and value != value:  # NaN compares with nothing, so no range check would catch it
-            return None
-        return value
+        # NaN compares with nothing, so no range check would catch it.
+        return value if kind is not float or math.isfinite(value) else None
     if kind is str and value is None:
         return ""
     if kind not in (int, float) or isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -69,4 +69,4 @@ def _scalar(kind: type, value: Any) -> Any:
         return None
     if kind is int:
         return int(number) if number.is_integer() else None
-    return number if number == number else None
+    return number if math.isfinite(number) else None
