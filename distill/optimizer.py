@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from distill.config import Config
@@ -62,4 +63,5 @@ def decay_mask(patterns: tuple[str, ...]) -> Callable[[Any], Any]:
 
 def global_norm(tree: Any) -> jax.Array:
     """Root of the sum of squares over all leaves: of gradients before clipping, for the metrics."""
-    return optax.global_norm(tree)
+    squares = [jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)]
+    return jnp.sqrt(jnp.sum(jnp.stack(squares)))

@@ -147,7 +147,8 @@ def _not_held(asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             known = {*OVERRIDES, *OTHER_OVERRIDES}
             outside |= {f"{side}.{key}": value for key, value in extra.items() if key not in known}
     maxtext = maxtext_keys()
-    unknown, no_effect = {}, {}
+    unknown: dict[str, Any] = {}
+    no_effect: dict[str, Any] = {}
     for key, value in outside.items():
         (no_effect if key.rpartition(".")[2] in maxtext else unknown)[key] = value
     return unknown, no_effect

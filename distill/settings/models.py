@@ -89,7 +89,7 @@ _GPT_OSS = ModelSpec(
 
 # The same architectures at a size where a CPU takes a step in well under a second and, at 256 to 512 tokens, spends a
 # good part of it in attention.
-_TINY = {
+_TINY: dict[str, Any] = {
     "num_layers": 4,
     "emb_dim": 128,
     "num_query_heads": 4,

@@ -58,7 +58,7 @@ def _scalar(kind: type, value: Any) -> Any:
     """The value as the scalar type, or None."""
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         # NaN compares with nothing, so no range check would catch it.
-        return value if kind is not float or math.isfinite(value) else None
+        return value if not isinstance(value, float) or math.isfinite(value) else None
     if kind is str and value is None:
         return ""
     if kind not in (int, float) or isinstance(value, bool) or not isinstance(value, int | float | str):

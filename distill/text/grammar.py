@@ -7,6 +7,8 @@ document is about. Sums are correct. Nothing is downloaded; document i of a seed
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 END = 1  # the token that ends a document
@@ -84,7 +86,7 @@ class GrammarText:
         """One document as text."""
         rng = np.random.default_rng((self.seed, index))
         # One draw for all choices: a generator call per word would cost more than the training step of a tiny model.
-        draws = iter(rng.integers(0, 2**31, size=6 + 6 * _MAX_SENTENCES).tolist())
+        draws: Iterator[int] = iter(rng.integers(0, 2**31, size=6 + 6 * _MAX_SENTENCES).tolist())
 
         def pick(words: tuple[str, ...]) -> str:
             return words[next(draws) % len(words)]
