@@ -15,27 +15,28 @@ from jax.ad_checkpoint import checkpoint_name
 
 from distill.kernels.plain import CONTEXT, attention_mask, plain_attention
 
-_HALF = (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
+# The bias of a token that must not be looked at. cuDNN goes wrong on differences of two values near bfloat16's lowest.
+_MASKED = -(2.0**41)
 
 
-Kernel = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]  # (q, k, v, mask) → out
+Kernel = Callable[[jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]  # (q, k, v, bias) → out
 
 
 def with_named_residuals(kernel: Kernel, name: str) -> Kernel:
     """The kernel, with its output and everything else that its backward pass reads under a checkpoint name.
 
     The kernel is differentiated inside the forward rule, and the arrays that its backward function holds are named
-    there, except for the arguments. The mask gets no gradient.
+    there, except for the arguments. The bias gets no gradient.
     """
 
     @jax.custom_vjp
-    def named(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-        return kernel(q, k, v, mask)
+    def named(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
+        return kernel(q, k, v, bias)
 
-    def forward(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> tuple[jax.Array, Any]:
-        out, pull_back = jax.vjp(lambda q, k, v: kernel(q, k, v, mask), q, k, v)
+    def forward(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> tuple[jax.Array, Any]:
+        out, pull_back = jax.vjp(lambda q, k, v: kernel(q, k, v, bias), q, k, v)
         arrays, tree = jax.tree.flatten(pull_back)
-        done = {id(x): x for x in (q, k, v, mask)} | {id(out): checkpoint_name(out, name)}
+        done = {id(x): x for x in (q, k, v, bias)} | {id(out): checkpoint_name(out, name)}
         kept = [done[id(x)] if id(x) in done else checkpoint_name(x, name) for x in arrays]
         return done[id(out)], jax.tree.unflatten(tree, kept)
 
@@ -47,8 +48,8 @@ def with_named_residuals(kernel: Kernel, name: str) -> Kernel:
 
 
 def supports(q: jax.Array, sinks: jax.Array | None) -> bool:
-    """Whether cuDNN has a kernel: half precision, no sinks, and heads of at most 128 in multiples of 8."""
-    return q.dtype in _HALF and sinks is None and q.shape[-1] <= 128 and q.shape[-1] % 8 == 0
+    """Whether cuDNN has a kernel: bfloat16, no sinks, and heads of at most 128 in multiples of 8."""
+    return q.dtype == jnp.bfloat16 and sinks is None and q.shape[-1] <= 128 and q.shape[-1] % 8 == 0
 
 
 def fused_attention(
@@ -56,14 +57,15 @@ def fused_attention(
 ) -> jax.Array:
     """Attention with the interface of `plain_attention`: cuDNN's where it has a kernel, else the plain one.
 
-    The segments go in as a mask [B, 1, T, T], which cuDNN adds to the scores as a bias of q's dtype.
+    cuDNN has no segments: they go in as a bias [B, 1, T, T] in bfloat16, with the rest of the mask.
     """
     if not supports(q, sinks):
         return plain_attention(q, k, v, segment_ids, sinks, window=window)
 
-    def cudnn(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
-        return jax.nn.dot_product_attention(q, k, v, mask=mask, scale=1.0, implementation="cudnn")
+    def cudnn(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.Array:
+        return jax.nn.dot_product_attention(q, k, v, bias=bias, scale=1.0, implementation="cudnn")
 
-    mask = attention_mask(segment_ids, window)[:, None]
     with jax.named_scope("cudnn_attention"):
-        return with_named_residuals(cudnn, CONTEXT)(q, k, v, mask)
+        seen = attention_mask(segment_ids, window)[:, None]
+        bias = jnp.where(seen, 0.0, _MASKED).astype(q.dtype)
+        return with_named_residuals(cudnn, CONTEXT)(q, k, v, bias)
