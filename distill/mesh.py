@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -48,39 +47,6 @@ def mesh_shape(config: Config, num_devices: int) -> tuple[int, int]:
         )
     data, fsdp = (num_devices // fixed if size == -1 else size for size in asked.values())
     return data, fsdp
-
-
-def shardings(mesh: Mesh, specs: Any) -> Any:
-    """A tree of PartitionSpec as a tree of NamedSharding."""
-    return jax.tree.map(
-        lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
-    )
-
-
-def check_divides(mesh: Mesh, shapes: Any, specs: Any) -> None:
-    """That every split dimension is a multiple of the devices it is split over.
-
-    Args:
-        mesh: the grid.
-        shapes: a tree of arrays or of anything with a shape.
-        specs: the same tree of PartitionSpec.
-
-    Raises:
-        UsageError: the first that is not, by its path.
-    """
-
-    def divides(path: tuple[Any, ...], array: Any, spec: PartitionSpec) -> None:
-        for size, axes in zip(array.shape, spec, strict=False):
-            names = () if axes is None else (axes,) if isinstance(axes, str) else axes
-            parts = int(np.prod([mesh.shape[name] for name in names]))
-            if size % parts:
-                raise UsageError(
-                    f"{jax.tree_util.keystr(path, simple=True, separator='/')} of shape {tuple(array.shape)} "
-                    f"cannot be split {parts} ways over {' × '.join(names)}",
-                    remedy="choose ici_fsdp_parallelism and ici_data_parallelism so that it divides",
-                )
-
-    jax.tree_util.tree_map_with_path(divides, shapes, specs)
 
 
 def local_rows(mesh: Mesh, global_batch: int) -> np.ndarray:

@@ -9,10 +9,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec
 
 from distill.config import Config
-from distill.mesh import check_divides, local_rows, make_mesh, mesh_shape, put_batch, shardings, start_processes
+from distill.mesh import local_rows, make_mesh, mesh_shape, put_batch, start_processes
 from profiler.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,14 +62,6 @@ assert local_rows(mesh, 8).tolist() == list(range(8))
 with pytest.raises(UsageError, match="6 sequences cannot be split over 4"):
     local_rows(mesh, 6)
 
-specs = {"w": P(None, "fsdp"), "layers": ({"norm": P()},)}
-shapes = {"w": np.zeros((3, 4)), "layers": ({"norm": np.zeros(3)},)}
-check_divides(mesh, shapes, specs)
-placed = jax.device_put(shapes, shardings(mesh, specs))
-assert placed["w"].addressable_shards[0].data.shape == (3, 2)
-with pytest.raises(UsageError, match="w of shape .3, 5. cannot be split 2 ways over fsdp"):
-    check_divides(mesh, {**shapes, "w": np.zeros((3, 5))}, specs)
-
 with pytest.raises(UsageError, match="jax has started"):
     simulate_cpu_devices(8)
 """
@@ -79,14 +70,6 @@ with pytest.raises(UsageError, match="jax has started"):
 def test_four_simulated_devices_share_batch_and_parameters() -> None:
     run = subprocess.run([sys.executable, "-c", SIMULATED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-
-
-def test_a_tree_of_specs_becomes_a_tree_of_shardings() -> None:
-    mesh = make_mesh(Config(), jax.devices()[:1])
-    tree = shardings(mesh, {"a": PartitionSpec("fsdp"), "b": [PartitionSpec()]})
-    assert tree["a"].spec == PartitionSpec("fsdp")
-    assert tree["b"][0].mesh == mesh
-    check_divides(mesh, {"a": np.zeros(3), "b": [np.zeros(())]}, {"a": PartitionSpec("fsdp"), "b": [PartitionSpec()]})
 
 
 def test_a_process_alone_starts_alone() -> None:
