@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from distill.config import REMAT_TENSORS
+
 # Largest relative difference of two losses that counts as rounding. A step rounds each activation to the dtype's unit
 # (bfloat16 2⁻⁸, float32 2⁻²⁴), in another order on the two sides; AdamW turns the difference of a small gradient into
 # one of a whole update, and the runs drift apart from there.
@@ -22,11 +24,17 @@ TOLERANCES = {"bfloat16": 1e-2, "float32": 1e-4}
 
 # Settings that say how the same numbers are computed: everything else that differs makes another training run.
 _PREFIXES_OF_HOW = ("sa_", "wi_tile_", "wo_tile_", "ici_", "profiler", "checkpoint", "hardware", "xla_flags")
-_HOW = frozenset(
-    """remat_policy decoder_layer_input context query_proj key_proj value_proj qkv_proj out_proj mlpwi mlpwi_0 mlpwi_1
-    mlpwo moe_mlpwi_0 moe_mlpwi_1 moe_mlpwo attention use_tokamax_splash loss_chunks skip_first_n_steps_for_profiler
-    enable_checkpointing max_num_checkpoints_to_keep base_output_directory run_name""".split()
-)
+_HOW = frozenset(REMAT_TENSORS) | {
+    "remat_policy",
+    "attention",
+    "use_tokamax_splash",
+    "loss_chunks",
+    "skip_first_n_steps_for_profiler",
+    "enable_checkpointing",
+    "max_num_checkpoints_to_keep",
+    "base_output_directory",
+    "run_name",
+}
 # Settings that change how much one step sees, and so what can be compared with what.
 _BATCH = frozenset({"per_device_batch_size", "gradient_accumulation_steps"})
 
@@ -120,18 +128,18 @@ def at_equal_tokens(
 def _fitted(steps: Sequence[Mapping[str, Any]], low: float, high: float, at: float) -> tuple[float, float]:
     """The value of a straight line through the losses of [low, high] tokens at ``at``, and its standard error.
 
-    With n points at x̄ on average and residuals of variance s² (n − 2 degrees of freedom), the variance of a fitted value
-    is s² (1/n + (at − x̄)² / Σ(x − x̄)²): any textbook on linear regression.
+    With n points at x̄ on average and residuals of variance s² (n − 2 degrees of freedom), the variance of a fitted
+    value is s² (1/n + (at − x̄)² / Σ(x − x̄)²): any textbook on linear regression.
     """
     points = [(s["tokens"], _number(s["loss"])) for s in steps if low <= s["tokens"] <= high]
     x, y = np.array(points, np.float64).T if points else np.zeros((2, 0))
     if len(x) < 3:
         return (float(np.mean(y)) if len(y) else math.nan), math.inf
-    slope, intercept = np.polyfit(x - x.mean(), y, 1)
-    residuals = y - (intercept + slope * (x - x.mean()))
+    x, at = x - x.mean(), at - x.mean()
+    slope, mean = np.polyfit(x, y, 1)
+    residuals = y - (mean + slope * x)
     variance = float(residuals @ residuals) / (len(x) - 2)
-    spread = float(((x - x.mean()) ** 2).sum())
-    return float(intercept + slope * (at - x.mean())), math.sqrt(variance * (1 / len(x) + (at - x.mean()) ** 2 / spread))
+    return float(mean + slope * at), math.sqrt(variance * (1 / len(x) + at**2 / float(x @ x)))
 
 
 def _relative(

@@ -1,9 +1,11 @@
 """Checkpoints: what a run needs to go on as if it had never stopped.
 
 A checkpoint holds the student, the optimizer state, the step (which is all the state that the data has) and the
-configuration. The teacher is not in it: it is frozen, so its source makes it again. Orbax writes into a folder of another name and renames it when everything is
-on disk, and an old checkpoint is deleted only after that: a crash, a full disk or ``kill -9`` at any moment leaves the
-last whole checkpoint, and that is the one a resumed run takes.
+configuration. The teacher is not in it: it is frozen, so its source makes it again.
+
+Orbax writes into a folder of another name and renames it when everything is on disk, and an old checkpoint is deleted
+only after that: a crash, a full disk or ``kill -9`` at any moment leaves the last whole checkpoint, and that is the one
+a resumed run takes.
 
 Saving blocks the run. The next step donates the buffers that are being written, and a failed save should end the run
 at the step it belongs to.

@@ -9,6 +9,7 @@ falls on all sides alike: forth and back, base opt opt base.
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class Plan:
 
     @property
     def all_overrides(self) -> tuple[str, ...]:
-        """The overrides with the number of steps; where the recipe's trace lies beyond it, the caller sees the error."""
+        """The overrides, and what the plan itself overrides."""
         return (*self.overrides, f"steps={self.steps}", "enable_checkpointing=false")
 
 
@@ -70,6 +71,13 @@ class Run:
         """Every key of the configuration."""
         config: dict[str, Any] = yaml.safe_load((self.folder / CONFIG_FILE).read_text(encoding="utf-8"))
         return config
+
+    @property
+    def step_s(self) -> float:
+        """Median seconds of a steady step: those before the recording's are left out, as the recording does."""
+        first = self.config["skip_first_n_steps_for_profiler"]
+        steps = self.steps
+        return statistics.median(each["step_time_s"] for each in steps[first:] or steps)
 
 
 def run(recipe: str, folder: Path, plan: Plan, overrides: Sequence[str] = ()) -> Run:

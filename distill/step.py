@@ -52,10 +52,10 @@ class TrainStep:
     config: Config
     mesh: Mesh
     optimizer: optax.GradientTransformation
-    step_fn: Callable[[TrainState, Params, Batch], tuple[TrainState, Metrics]]
+    step_fn: Any
 
-    def abstract_arguments(self) -> tuple[TrainState, Params, Batch]:
-        """The arguments of ``step_fn`` as ShapeDtypeStruct with NamedSharding: enough to compile it without any data."""
+    def abstract_arguments(self) -> tuple[TrainState, Params, dict[str, jax.ShapeDtypeStruct]]:
+        """The arguments of ``step_fn`` as ShapeDtypeStruct with NamedSharding: enough to compile it without data."""
         return (
             abstract_state(self.config, self.mesh, self.optimizer),
             abstract_params(self.config.teacher, self.mesh, self.config.dtype),
@@ -95,7 +95,7 @@ def build(config: Config, mesh: Mesh, kernels: Kernels) -> TrainStep:
     def gradients(params: Params, teacher: Params, batch: Batch, count: jax.Array) -> tuple[Params, Metrics]:
         """Of one microbatch, arrays [B, T]; ``count`` is the unmasked tokens of the whole step."""
         inputs = batch["tokens"], batch["positions"], batch["segment_ids"]
-        run = {"config": config, "mesh": mesh, "kernels": kernels}
+        run: dict[str, Any] = {"config": config, "mesh": mesh, "kernels": kernels}
         soft = forward(teacher, *inputs, spec=config.teacher, scope="teacher", remat=False, **run)
         soft = jax.lax.stop_gradient(soft)
         weights = losses.token_weights(batch["loss_mask"], count)
@@ -126,7 +126,7 @@ def build(config: Config, mesh: Mesh, kernels: Kernels) -> TrainStep:
                 # A microbatch is 1 / G of the step; token losses are that part already, by their weights.
                 balance /= config.gradient_accumulation_steps
                 features = jnp.zeros((), jnp.float32)
-                if config.feature_layers:
+                if ours.features is not None and soft.features is not None:
                     features = losses.feature_loss(ours.features, soft.features, weights)
                 return _weighed(config, tokens, features, balance)
 
@@ -181,7 +181,7 @@ def abstract_state(config: Config, mesh: Mesh, optimizer: optax.GradientTransfor
     return TrainState(jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere), params, opt_state)
 
 
-def abstract_batch(config: Config, mesh: Mesh) -> Batch:
+def abstract_batch(config: Config, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
     """The batch of one step on all devices, [G · B, T] each, as ShapeDtypeStruct with NamedSharding."""
     shape = (config.sequences_per_step(mesh.size), config.max_target_length)
     return {
@@ -215,9 +215,7 @@ def _microbatches(batch: Batch, count: int, mesh: Mesh) -> Batch:
     return jax.tree.map(split, batch)
 
 
-def _accumulated(
-    gradients: Callable[[Batch], tuple[Params, Metrics]], microbatches: Batch
-) -> tuple[Params, Metrics]:
+def _accumulated(gradients: Callable[[Batch], tuple[Params, Metrics]], microbatches: Batch) -> tuple[Params, Metrics]:
     """Sums of the microbatches' gradients and metrics, one microbatch alive at a time."""
 
     def body(total: Any, micro: Batch) -> tuple[Any, None]:

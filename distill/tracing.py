@@ -67,19 +67,18 @@ def add_run_info(file: Path, info: Mapping[str, Any]) -> None:
 
 def software() -> dict[str, str]:
     """Versions of what made a recording."""
-    import jaxlib
+    from importlib.metadata import version
 
     import profiler
 
     versions = {
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": version("jaxlib"),
         "python": platform.python_version(),
         "profiler": profiler.__version__,
     }
-    runtime = jax.devices()[0].client.platform_version
     if jax.default_backend() != "cpu":
-        versions[jax.default_backend()] = runtime
+        versions[jax.default_backend()] = jax.devices()[0].client.platform_version
     return versions
 
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import yaml
-from jax.sharding import Mesh
 
 from distill import metrics as measuring
 from distill import tracing
@@ -90,7 +89,7 @@ def train(config: Config, folder: Path, *, asked: Mapping[str, Any] | None = Non
     """
     start_processes()
     asked = dict(asked or config.to_dict())
-    backend = jax.default_backend()
+    backend: Any = jax.default_backend()
     if backend == "tpu":
         check_for_tpu(config)
     elif backend == "cpu":
@@ -162,7 +161,7 @@ class _Run:
             if self.checkpoints and (last or (number + 1) % config.checkpoint_period == 0):
                 self.checkpoints.save(number + 1, state, {"config": self.asked})
             if interrupted.is_set():
-                saved = f"a checkpoint of step {number + 1} is saved" if self.checkpoints else "no checkpoints were asked for"
+                saved = "a checkpoint is saved" if self.checkpoints else "no checkpoint was asked for"
                 raise KeyboardInterrupt(f"interrupted after step {number}; metrics are written, {saved}")
         return Result(self.folder, self.first, tuple(done), trace)
 
