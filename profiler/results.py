@@ -74,6 +74,15 @@ class FamilyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """Sweep time of one phase; None holds the ops whose phase cannot be told. Phases and idle sum to the step."""
+
+    phase: str | None
+    time_ps_per_step: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
 class KernelRow:
     """One kernel (splash, gmm, other custom kernels) in one phase; op-table self time."""
 
@@ -135,6 +144,8 @@ class Summary:
     run_info: dict[str, Any] | None
     warnings: tuple[Note, ...]
     compiler_tflops_per_step: float | None = None  # what XLA counted; custom calls may count 0
+    tokens_per_s: float | None = None  # all devices together, by the mean step
+    phases: tuple[PhaseRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from profiler.results import (
     Memory,
     MfuInputs,
     Note,
+    PhaseRow,
     Remat,
     RematFamily,
     StepStats,
@@ -81,6 +82,7 @@ def measure(trace: Trace, options: Options) -> Measured:
     if times.unit == "run":
         notes.append(Note("no_steps", "no step repeats in the recording: times are of the whole recording, per device"))
     convention = "given on the command line" if options.model_tflops else (trace.run_info or {}).get("convention")
+    tokens = options.tokens_per_step or fact(trace, "tokens_per_step")
     summary = Summary(
         file=", ".join(trace.files),
         label=trace.label,
@@ -111,8 +113,9 @@ def measure(trace: Trace, options: Options) -> Measured:
         run_info=trace.run_info,
         warnings=tuple(dict.fromkeys(notes)),
         compiler_tflops_per_step=counted / 1e12 if counted else None,
+        tokens_per_s=tokens / (mean * 1e-12) if tokens and mean else None,
+        phases=phases(table, times),
     )
-    tokens = options.tokens_per_step or fact(trace, "tokens_per_step")
     return Measured(trace, times, summary, tokens, peak)
 
 
@@ -129,6 +132,18 @@ def families(table: pl.DataFrame, times: StepTimes) -> tuple[FamilyRow, ...]:
     ]
     idle = FamilyRow("idle", "idle", None, None, times.idle_ps, times.idle_ps / times.step_ps if times.step_ps else 0.0)
     return (*rows, idle)
+
+
+def phases(table: pl.DataFrame, times: StepTimes) -> tuple[PhaseRow, ...]:
+    """Exclusive time by phase, largest first; empty where no phase can be told."""
+    grouped = (
+        table.group_by("phase", maintain_order=True)
+        .agg(pl.col("time_ps").sum())
+        .sort(["time_ps", "phase"], descending=[True, False], nulls_last=True)
+    )
+    if not times.step_ps or not grouped["phase"].drop_nulls().len():
+        return ()
+    return tuple(PhaseRow(phase, time, time / times.step_ps) for phase, time in grouped.iter_rows())
 
 
 def kernels(table: pl.DataFrame, layers: float | None) -> tuple[KernelRow, ...]:

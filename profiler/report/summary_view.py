@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from profiler.report import units
 from profiler.report.model import (
@@ -39,8 +41,11 @@ def summary_document(summary: Summary, top: int | None = None) -> Document:
     if summary.kind == "compiled":
         blocks.append(Line(ESTIMATE + ".", BAD))
     rows = limit(top, DEFAULT_ROWS)
-    tables = (families_table(summary), kernels_table(summary), rerun_table(summary))
+    tables = (phases_table(summary), families_table(summary), kernels_table(summary), rerun_table(summary))
     blocks.extend(table if rows is None else capped(table, rows) for table in tables if table.rows)
+    run = run_facts(summary.run_info)
+    if run:
+        blocks.append(Facts(run, "What the run says of itself"))
     blocks.append(Notes("Warnings", summary.warnings))
     return Document(f"profiler summary: {summary.label}", tuple(blocks))
 
@@ -50,6 +55,8 @@ def _facts(summary: Summary) -> tuple[tuple[str, Cell], ...]:
     facts.append((f"{summary.steps.unit}s", label(steps_text(summary))))
     facts.append(("busy", label(f"{units.percent(summary.busy_fraction)} of the {summary.steps.unit}")))
     facts.append(("MFU", Cell(mfu_text(summary), BAD if impossible(summary.mfu) else STRONG)))
+    if summary.tokens_per_s is not None:
+        facts.append(("tokens/s", label(f"{summary.tokens_per_s:,.0f}, all devices together")))
     if summary.hfu is not None:
         facts.append(("HFU", label(f"{units.percent(summary.hfu)}, re-runs counted")))
     facts.append(("re-runs", label(rerun_text(summary))))
@@ -145,6 +152,59 @@ def memory_peaks(memory: Memory) -> tuple[tuple[str, int | None], ...]:
 def estimated(summary: Summary, title: str) -> str:
     """A column title or caption that says when its times are not measured."""
     return f"{title} (est.)" if summary.kind == "compiled" else title
+
+
+def run_facts(info: Mapping[str, Any] | None) -> tuple[tuple[str, Cell], ...]:
+    """Run info in a few lines: the model, plain facts, what the traced steps measured, how many knobs there are."""
+    if not info:
+        return ()
+    facts = []
+    config = info.get("config")
+    if isinstance(config, Mapping):
+        if config.get("model_name"):
+            facts.append(("model", name(str(config["model_name"]))))
+        facts.append(("config", label(f"{len(config)} keys (--format json has them all)")))
+    for key, value in info.items():
+        if key in ("config", "metrics") or value in (None, [], {}, ""):
+            continue
+        facts.append((key.replace("_", " "), name(_phrase(value))))
+    metrics = info.get("metrics")
+    if isinstance(metrics, list) and metrics and isinstance(metrics[-1], Mapping):
+        last = metrics[-1]
+        shown = {key: last[key] for key in ("step", "loss", "perplexity") if isinstance(last.get(key), int | float)}
+        facts.append((f"last of {len(metrics)} steps", name(_phrase(shown))))
+    return tuple(facts)
+
+
+def _phrase(value: Any) -> str:
+    """A JSON value in a line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_phrase(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_phrase, value))
+    return units.number(value, 5) if isinstance(value, float) else str(value)
+
+
+def phases_table(summary: Summary) -> Table:
+    """Forward, backward, re-run …: how the step divides before families."""
+    scale = units.time_scale(row.time_ps_per_step for row in summary.phases)
+    idle = [row for row in summary.families if row.category == "idle"] if summary.phases else []
+    rows = [(row.phase or "not known", row.time_ps_per_step, row.fraction) for row in summary.phases]
+    rows += [("idle", row.time_ps_per_step, row.fraction) for row in idle]
+    widest = max((fraction for *_, fraction in rows), default=0.0) or 1.0
+    return Table(
+        "Phases",
+        (
+            Column("phase", numeric=False),
+            Column(estimated(summary, f"{scale.unit}/{summary.steps.unit}")),
+            Column("share"),
+            Column("", numeric=False, bar=True),
+        ),
+        tuple(
+            (label(phase), label(scale.show(time)), label(units.percent(share)), label(str(share / widest)))
+            for phase, time, share in rows
+        ),
+    )
 
 
 def families_table(summary: Summary) -> Table:
