@@ -3,8 +3,11 @@
 The vocabulary is MaxText's. A layer names its tensors with `checkpoint_name`; the policy says where each goes:
 
 - full: nothing but the input of the scanned body; the backward pass runs the whole forward pass again.
-- minimal: every matmul of a weight; attention itself, norms and activations run again.
+- minimal: every matmul of a weight; attention itself, the router, norms and activations run again.
 - custom: each name by its own key, device (kept), offload (moved to host memory and back) or remat (computed again).
+
+q and k are named as attention takes them, after norm and rotation. Where a model has q/k norms, their gradients need
+what lies before, so that those two projections run again even if kept.
 
 The names "qkv_proj" (a fused projection) and "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo" (a dense MLP) belong to no tensor
 of the models here; setting them changes nothing.

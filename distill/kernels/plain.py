@@ -62,21 +62,21 @@ def _forward(
     q: jax.Array, k: jax.Array, v: jax.Array, segment_ids: jax.Array, sinks: jax.Array | None, window: int
 ) -> tuple[jax.Array, Residuals]:
     with jax.named_scope("attention_forward"):
-        grouped = _grouped(q, k)  # [B, T, G, R, D]
+        qs, ks, vs = _rows(q, k), _rows(k, k), _rows(v, k)
         with jax.named_scope("qk"):  # one dot per forward pass: what a trace counts as one call
-            scores = jnp.einsum("btgrd,bsgd->bgrts", grouped, k, preferred_element_type=jnp.float32)
-        scores = jnp.where(attention_mask(segment_ids, window)[:, None, None], scores, _MASKED)
-        highest = jnp.max(scores, axis=-1)  # [B, G, R, T]
+            scores = jnp.einsum("nmd,nsd->nms", qs, ks, preferred_element_type=jnp.float32)
+        scores = jnp.where(_tiled(attention_mask(segment_ids, window), q, k), scores, _MASKED)
+        highest = jnp.max(scores, axis=-1)  # [N, M]
         if sinks is not None:
-            highest = jnp.maximum(highest, _sinks(sinks, k))
+            highest = jnp.maximum(highest, _sink_rows(sinks, q, k))
         weights = jnp.exp(scores - highest[..., None])
         total = jnp.sum(weights, axis=-1)
         if sinks is not None:
-            total += jnp.exp(_sinks(sinks, k) - highest)
+            total += jnp.exp(_sink_rows(sinks, q, k) - highest)
         weights = (weights / total[..., None]).astype(v.dtype)
-        out = jnp.einsum("bgrts,bsgd->btgrd", weights, v, preferred_element_type=jnp.float32)
-        out = checkpoint_name(out.reshape(q.shape).astype(q.dtype), CONTEXT)
-        log_sum_exp = checkpoint_name(highest + jnp.log(total), CONTEXT)  # [B, G, R, T]
+        out = jnp.einsum("nms,nsd->nmd", weights, vs, preferred_element_type=jnp.float32)
+        out = checkpoint_name(_heads(out, q, k).astype(q.dtype), CONTEXT)
+        log_sum_exp = checkpoint_name(highest + jnp.log(total), CONTEXT)
     return out, (q, k, v, segment_ids, sinks, out, log_sum_exp)
 
 
@@ -85,34 +85,55 @@ def _backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, None, jax.Array | None]:
     q, k, v, segment_ids, sinks, out, log_sum_exp = residuals
     with jax.named_scope("attention_backward"):
-        grouped, d_grouped = _grouped(q, k), _grouped(d_out, k)
+        qs, ks, vs, d_outs = _rows(q, k), _rows(k, k), _rows(v, k), _rows(d_out, k)
         # k·qᵀ, keys first: written as in the forward pass, the compiler would merge it with a re-run of that one.
-        scores = jnp.einsum("bsgd,btgrd->bgrst", k, grouped, preferred_element_type=jnp.float32)
-        mask = attention_mask(segment_ids, window).swapaxes(1, 2)[:, None, None]
-        weights = jnp.where(mask, jnp.exp(scores - log_sum_exp[..., None, :]), 0.0)  # [B, G, R, S, T]
+        scores = jnp.einsum("nsd,nmd->nsm", ks, qs, preferred_element_type=jnp.float32)
+        mask = _tiled(attention_mask(segment_ids, window), q, k).swapaxes(1, 2)
+        weights = jnp.where(mask, jnp.exp(scores - log_sum_exp[:, None]), 0.0)  # [N, S, M]
         # Σ_s weight · d_weight = d_out · out, the row sum that the softmax's derivative subtracts.
-        mean = jnp.einsum("btgrd,btgrd->bgrt", d_grouped, _grouped(out, k), preferred_element_type=jnp.float32)
-        d_weights = jnp.einsum("bsgd,btgrd->bgrst", v, d_grouped, preferred_element_type=jnp.float32)
-        d_scores = (weights * (d_weights - mean[..., None, :])).astype(q.dtype)
-        dq = jnp.einsum("bgrst,bsgd->btgrd", d_scores, k, preferred_element_type=jnp.float32)
-        dk = jnp.einsum("bgrst,btgrd->bsgd", d_scores, grouped, preferred_element_type=jnp.float32)
-        dv = jnp.einsum("bgrst,btgrd->bsgd", weights.astype(q.dtype), d_grouped, preferred_element_type=jnp.float32)
+        mean = jnp.einsum("nmd,nmd->nm", d_outs, _rows(out, k), preferred_element_type=jnp.float32)
+        d_weights = jnp.einsum("nsd,nmd->nsm", vs, d_outs, preferred_element_type=jnp.float32)
+        d_scores = (weights * (d_weights - mean[:, None])).astype(q.dtype)
+        dq = jnp.einsum("nsm,nsd->nmd", d_scores, ks, preferred_element_type=jnp.float32)
+        dk = jnp.einsum("nsm,nmd->nsd", d_scores, qs, preferred_element_type=jnp.float32)
+        dv = jnp.einsum("nsm,nmd->nsd", weights.astype(q.dtype), d_outs, preferred_element_type=jnp.float32)
         d_sinks = None
         if sinks is not None:  # the sink's weight is exp(sink − lse), and its value is zero
-            d_sinks = -jnp.sum(jnp.exp(_sinks(sinks, k) - log_sum_exp) * mean, axis=(0, 3))
-            d_sinks = d_sinks.reshape(sinks.shape).astype(sinks.dtype)
-    return dq.reshape(q.shape).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None, d_sinks
+            by_row = jnp.exp(_sink_rows(sinks, q, k) - log_sum_exp) * mean
+            d_sinks = -jnp.sum(_heads(by_row[..., None], q, k), axis=(0, 1, 3)).astype(sinks.dtype)
+        gradients = (_heads(d, x, k).astype(x.dtype) for d, x in ((dq, q), (dk, k), (dv, v)))
+    return *gradients, None, d_sinks
 
 
 _attention.defvjp(_forward, _backward)
 
 
-def _grouped(x: jax.Array, k: jax.Array) -> jax.Array:
-    """x [B, T, H, D] with the heads by the key head that serves them, [B, T, G = KV, R = H / KV, D]."""
-    B, T, H, D = x.shape
-    return x.reshape(B, T, k.shape[2], H // k.shape[2], D)
+# Inside, every matmul has one batch dimension N = B · KV, sequences times key heads, and M = H / KV · T query rows. A
+# compiler rewrites dots with several batch dimensions or dimensions of size one, and their names may get lost.
 
 
-def _sinks(sinks: jax.Array, k: jax.Array) -> jax.Array:
-    """sinks [H] beside scores, float32 [1, G, R, 1]."""
-    return sinks.astype(jnp.float32).reshape(1, k.shape[2], -1, 1)
+def _rows(x: jax.Array, k: jax.Array) -> jax.Array:
+    """x [B, T, heads, D] → [N, heads / KV · T, D]: the query heads of one key head are more rows."""
+    B, T, heads, D = x.shape
+    KV = k.shape[2]
+    return x.reshape(B, T, KV, heads // KV, D).transpose(0, 2, 3, 1, 4).reshape(B * KV, -1, D)
+
+
+def _heads(rows: jax.Array, like: jax.Array, k: jax.Array) -> jax.Array:
+    """The way back: rows [N, heads / KV · T, D] → [B, T, heads, D], with B, T and heads of `like`."""
+    B, T, heads, _ = like.shape
+    KV = k.shape[2]
+    return rows.reshape(B, KV, heads // KV, T, -1).transpose(0, 3, 1, 2, 4).reshape(B, T, heads, -1)
+
+
+def _tiled(mask: jax.Array, q: jax.Array, k: jax.Array) -> jax.Array:
+    """mask [B, T, S] → [N, M, S]."""
+    B, T, H, _ = q.shape
+    KV = k.shape[2]
+    return jnp.broadcast_to(mask[:, None, None], (B, KV, H // KV, T, T)).reshape(B * KV, -1, T)
+
+
+def _sink_rows(sinks: jax.Array, q: jax.Array, k: jax.Array) -> jax.Array:
+    """sinks [H] beside every row of scores, float32 [N, M]."""
+    B, T, H, _ = q.shape
+    return jnp.broadcast_to(sinks.astype(jnp.float32)[:, None], (B, H, T)).reshape(B * k.shape[2], -1)

@@ -9,11 +9,10 @@ from jax.sharding import Mesh, PartitionSpec
 
 from distill.config import ModelSpec
 from distill.kernels import Kernels
+from distill.mesh import AXES
 from distill.model.norm import rms_norm
 from distill.model.params import Params
 from distill.model.rope import rotate
-
-BATCH = ("data", "fsdp")  # the mesh axes that the batch is cut over
 
 
 def self_attention(
@@ -53,11 +52,11 @@ def self_attention(
     def kernel(q: jax.Array, k: jax.Array, v: jax.Array, segment_ids: jax.Array, sinks: jax.Array | None) -> jax.Array:
         return kernels.attention(q, k, v, segment_ids, sinks, window=window)
 
-    heads = PartitionSpec(BATCH, None, None, None)
+    heads = PartitionSpec(AXES, None, None, None)
     context = jax.shard_map(
         kernel,
         mesh=mesh,
-        in_specs=(heads, heads, heads, PartitionSpec(BATCH, None), PartitionSpec()),
+        in_specs=(heads, heads, heads, PartitionSpec(AXES, None), PartitionSpec()),
         out_specs=heads,
         check_vma=False,
     )(q, k, v, segment_ids, params.get("sinks"))

@@ -12,7 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from distill import remat as rematerialisation
 from distill.config import Config, ModelSpec
 from distill.kernels import Kernels
-from distill.model.attention import BATCH, self_attention
+from distill.mesh import AXES
+from distill.model.attention import self_attention
 from distill.model.moe import RouterStats, moe_block
 from distill.model.norm import rms_norm
 from distill.model.params import Params, cycle_length
@@ -56,7 +57,7 @@ def forward(
         remat: whether the layers are rematerialised; no use without a gradient.
         kernels: see distill.kernels.
     """
-    dtype, act = jnp.dtype(config.dtype), NamedSharding(mesh, PartitionSpec(BATCH, None, None))
+    dtype, act = jnp.dtype(config.dtype), NamedSharding(mesh, PartitionSpec(AXES, None, None))
     wants_features = bool(config.feature_layers)
     members = cycle_length(spec)
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from distill.config import ModelSpec
 from distill.kernels import Kernels
-from distill.model.attention import BATCH
+from distill.mesh import AXES
 from distill.model.params import Params
 
 
@@ -57,12 +57,12 @@ def moe_block(
         out, counts = _routed(x.reshape(b * t, e), logits.reshape(b * t, -1), experts, spec, kernels)
         return out.reshape(b, t, e), counts[None]
 
-    tokens = PartitionSpec(BATCH, None, None)
+    tokens = PartitionSpec(AXES, None, None)
     out, counts = jax.shard_map(
         on_one_device,
         mesh=mesh,
         in_specs=(tokens, tokens, PartitionSpec()),
-        out_specs=(tokens, PartitionSpec(BATCH, None)),
+        out_specs=(tokens, PartitionSpec(AXES, None)),
         check_vma=False,
     )(x, logits, jax.tree.map(lambda w: w.astype(x.dtype), params["experts"]))
     with jax.named_scope("router"):

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from distill.config import MODELS, Config, ModelSpec
 from distill.kernels import select
-from distill.model import Output, Params, RouterStats, forward, init_params, logits
+from distill.model import Output, Params, ParamSpec, RouterStats, forward, logits, param_specs
 from distill.model.moe import routing_weights
 from distill.model.rope import inverse_frequencies
 
@@ -45,12 +45,13 @@ def one_device() -> Mesh:
 
 def shaken(spec: ModelSpec) -> Params:
     """Parameters with every bias, sink and norm away from its first value."""
-    params = init_params(spec, jax.random.key(0), jnp.float32)
-    leaves, tree = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    return jax.tree.unflatten(
-        tree, [x + 0.3 * jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
-    )
+    noise = np.random.default_rng(1)
+
+    def value(leaf: ParamSpec) -> jax.Array:
+        spread = leaf.init.std or 0.3
+        return jnp.array(spread * noise.standard_normal(leaf.shape, np.float32) + (leaf.init.kind == "ones"))
+
+    return jax.tree.map(value, param_specs(spec))
 
 
 def batch() -> tuple[jax.Array, jax.Array, jax.Array]:
