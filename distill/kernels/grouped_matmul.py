@@ -45,11 +45,11 @@ class SideTiles(NamedTuple):
 
 def side_tiles(config: Config, side: Side) -> SideTiles:
     """The nine tile keys of one side: {wi,wo}_tile_{fwd,dlhs,drhs}_{batch_seq,embed_dim,mlp_dim}."""
-    passes = (
+    fwd, dlhs, drhs = (
         Tiles(*(getattr(config, f"{side}_tile_{direction}_{dim}") for dim in Tiles._fields))
         for direction in ("fwd", "dlhs", "drhs")
     )
-    return SideTiles(*passes, contracts_embed=side == "wi")
+    return SideTiles(fwd, dlhs, drhs, contracts_embed=side == "wi")
 
 
 def ragged_dot(lhs: jax.Array, rhs: jax.Array, group_sizes: jax.Array, side: Side) -> jax.Array:

@@ -101,8 +101,8 @@ def _backward(
         if sinks is not None:  # the sink's weight is exp(sink − lse), and its value is zero
             by_row = jnp.exp(_sink_rows(sinks, q, k) - log_sum_exp) * mean
             d_sinks = -jnp.sum(_heads(by_row[..., None], q, k), axis=(0, 1, 3)).astype(sinks.dtype)
-        gradients = (_heads(d, x, k).astype(x.dtype) for d, x in ((dq, q), (dk, k), (dv, v)))
-    return *gradients, None, d_sinks
+        dq, dk, dv = (_heads(d, x, k).astype(x.dtype) for d, x in ((dq, q), (dk, k), (dv, v)))
+    return dq, dk, dv, None, d_sinks
 
 
 _attention.defvjp(_forward, _backward)

@@ -66,8 +66,8 @@ def splash_attention(config: Config, *, tokamax: bool, interpret: bool) -> Splas
             segment_ids = kernels.SegmentIds(segments, segments)
             return kernel(q, k, v, segment_ids) if sinks is None else kernel(q, k, v, segment_ids, sinks=sinks)
 
-        by_head = (x.swapaxes(1, 2) for x in (q, k, v))  # [B, heads, T, D]
-        return jax.vmap(one_sequence)(*by_head, segment_ids).swapaxes(1, 2)
+        q, k, v = (x.swapaxes(1, 2) for x in (q, k, v))  # [B, heads, T, D]
+        return jax.vmap(one_sequence)(q, k, v, segment_ids).swapaxes(1, 2)
 
     return attention
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,57 +58,52 @@ def forward(
         kernels: see distill.kernels.
     """
     dtype, act = jnp.dtype(config.dtype), NamedSharding(mesh, PartitionSpec(AXES, None, None))
-    wants_features = bool(config.feature_layers)
     members = cycle_length(spec)
+    parts: dict[str, Any] = {"spec": spec, "kernels": kernels, "mesh": mesh}
+
+    def layer(x: jax.Array, params: Params, window: int) -> tuple[jax.Array, jax.Array, RouterStats]:
+        """x [B, T, E] → x, the attention block's output [B, T, E], and the router's statistics."""
+        x = checkpoint_name(jax.lax.with_sharding_constraint(x, act), "decoder_layer_input")
+        with jax.named_scope("self_attention"):
+            with jax.named_scope("norm"):
+                h = rms_norm(x, params["attention_norm"], spec.rms_norm_eps)
+            attended = self_attention(h, params["attention"], rotated, segment_ids, window=window, **parts)
+        x = x + attended
+        with jax.named_scope("moe_block"):
+            with jax.named_scope("norm"):
+                h = rms_norm(x, params["moe_norm"], spec.rms_norm_eps)
+            mixed, stats = moe_block(h, params, **parts)
+        return jax.lax.with_sharding_constraint(x + mixed, act), attended, stats
 
     def cycle(
         x: jax.Array, layers: tuple[Params, ...]
-    ) -> tuple[jax.Array, tuple[tuple[jax.Array | None, RouterStats], ...]]:
-        """The layers that differ, one after the other: x [B, T, E] → x, and each layer's features and statistics."""
-        results = []
-        for member, layer in enumerate(layers):
-            x = checkpoint_name(jax.lax.with_sharding_constraint(x, act), "decoder_layer_input")
-            with jax.named_scope("self_attention"):
-                with jax.named_scope("norm"):
-                    h = rms_norm(x, layer["attention_norm"], spec.rms_norm_eps)
-                attended = self_attention(
-                    h,
-                    layer["attention"],
-                    rotated,
-                    segment_ids,
-                    spec=spec,
-                    kernels=kernels,
-                    mesh=mesh,
-                    window=spec.window_of(member),
-                )
-            x = x + attended
-            with jax.named_scope("moe_block"):
-                with jax.named_scope("norm"):
-                    h = rms_norm(x, layer["moe_norm"], spec.rms_norm_eps)
-                mixed, stats = moe_block(h, layer, spec=spec, kernels=kernels, mesh=mesh)
-            x = x + mixed
-            results.append((attended if wants_features else None, stats))
-        return jax.lax.with_sharding_constraint(x, act), tuple(results)
+    ) -> tuple[jax.Array, tuple[tuple[jax.Array, ...], tuple[RouterStats, ...]]]:
+        """The layers that differ, one after the other; features are kept only if some layer's are wanted."""
+        features, stats = [], []
+        for member, params in enumerate(layers):
+            x, attended, layer_stats = layer(x, params, spec.window_of(member))
+            features += [attended] if config.feature_layers else []
+            stats.append(layer_stats)
+        return x, (tuple(features), tuple(stats))
 
+    body = cycle
+    if remat:
+        iterations = spec.num_layers // members
+        body = rematerialisation.checkpointed(cycle, config, iterations=iterations, device=mesh.devices.flat[0])
     with jax.named_scope(scope):
         with jax.named_scope("embed"):
             x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens], act)
         with jax.named_scope("rope"):
             rotated = rotation(positions, spec)
-        body = cycle
-        if remat:
-            iterations = spec.num_layers // members
-            body = rematerialisation.checkpointed(cycle, config, iterations=iterations, device=mesh.devices.flat[0])
         with jax.named_scope("layers"):
-            x, results = jax.lax.scan(body, x, params["layers"])
+            x, (by_member, stats) = jax.lax.scan(body, x, params["layers"])
         with jax.named_scope("final_norm"):
             hidden = rms_norm(x, params["final_norm"], spec.rms_norm_eps)
         features = None
-        if wants_features:  # layer i is row i // members of member i % members
+        if config.feature_layers:  # layer i is row i // members of member i % members
             with jax.named_scope("features"):
-                features = jnp.stack([results[i % members][0][i // members] for i in config.feature_layers])
-        stats = jax.tree.map(_interleave, *(stats for _, stats in results))
-    return Output(hidden, features, stats)
+                features = jnp.stack([by_member[i % members][i // members] for i in config.feature_layers])
+    return Output(hidden, features, jax.tree.map(_interleave, *stats))
 
 
 def _interleave(*members: jax.Array) -> jax.Array:
