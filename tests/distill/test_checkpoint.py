@@ -3,6 +3,7 @@
 import resource
 import signal
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -71,20 +72,31 @@ def test_saving_a_step_twice_is_no_error(tmp_path):
         checkpoints.save(1, state(1, 2), {})
 
 
-def test_a_full_disk_is_one_clear_error_and_loses_no_earlier_checkpoint(tmp_path, capfd):
+def test_a_full_disk_is_one_clear_error_and_loses_no_earlier_checkpoint(tmp_path, monkeypatch, capfd):
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save(1, state(1), {})
         capfd.readouterr()
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100_000))
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.save(2, state(2), {})
+        monkeypatch.undo()
+        assert "cannot write a checkpoint: No space left on device: 0.1 MB free of 0.4 needed" in str(caught.value)
+        assert capfd.readouterr().err == ""
+        same(checkpoints.restore(1, abstract(state(1))), state(1))
+        checkpoints.save(2, state(2), {})
+        assert checkpoints.latest == 2
+
+
+def test_a_disk_that_fills_up_while_saving_loses_no_earlier_checkpoint(tmp_path):
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        checkpoints.save(1, state(1), {})
         with no_room(100_000), pytest.raises(CheckpointError) as caught:
             checkpoints.save(2, state(2), {})
     assert "cannot write a checkpoint: File too large (earlier checkpoints are kept" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert capfd.readouterr().err == ""
     with Checkpoints(tmp_path) as checkpoints:
         assert checkpoints.latest == 1
         same(checkpoints.restore(1, abstract(state(1))), state(1))
-        checkpoints.save(2, state(2), {})
-        assert checkpoints.latest == 2
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
