@@ -7,7 +7,6 @@ again, under another scope, and does not count.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,16 +16,13 @@ import profiler
 from profiler.analysis.times import step_times
 
 if TYPE_CHECKING:
-    from distill.config import Config, ModelSpec
+    from distill.config import Config
 
 FORWARD, RERUN, TEACHER = "student forward", "re-run", "teacher"
 
 _SPLASH = pl.col("family") == "splash forward"
 _CUDNN = pl.col("kernel").str.contains("fmha") & ~pl.col("kernel").str.contains("(?i)backward|bwd")
 _PLAIN = pl.col("name_stack").str.contains("attention_forward/qk/(?:.*/)?dot_general")
-# XLA:CPU makes new dots without a name stack where a dimension has size 1 (one key head). What profiler then knows is
-# the scope of their neighbours, which q·kᵀ shares with p·v. They differ in what they contract: head_dim, and T.
-_UNNAMED = pl.col("name_stack").is_null() & pl.col("near_stack").str.contains("attention_forward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +51,8 @@ def attention_calls(path: str, config: Config) -> AttentionCalls | None:
     """
     trace = profiler.load(path)
     table = step_times(trace).ops.join(trace.ops, on="op_id", how="left").filter(pl.col("calls") > 0)
-    named = table.filter((_SPLASH | _CUDNN | _PLAIN).fill_null(False))
-    unnamed = [row for row in table.filter(_UNNAMED).iter_rows(named=True) if _is_scores(row, config)]
-    calls: dict[str, float] = {}
-    for row in [*named.iter_rows(named=True), *unnamed]:
-        calls[row["phase"]] = calls.get(row["phase"], 0.0) + row["calls"]
+    marked = table.filter((_SPLASH | _CUDNN | _PLAIN).fill_null(False))
+    calls = dict(marked.group_by("phase").agg(pl.col("calls").sum()).iter_rows())
     if not calls:
         return None
     return AttentionCalls(
@@ -67,14 +60,3 @@ def attention_calls(path: str, config: Config) -> AttentionCalls | None:
         forward=calls.get(FORWARD, 0.0) / config.student.num_layers,
         rerun=calls.get(RERUN, 0.0) / config.student.num_layers,
     )
-
-
-def _is_scores(row: dict[str, object], config: Config) -> bool:
-    """Whether a dot of attention is q·kᵀ: it contracts head_dim, where p·v contracts the T keys.
-
-    A dot of contracted size c does 2 · c FLOPs per element of its result.
-    """
-    spec: ModelSpec = config.teacher if row["phase"] == TEACHER else config.student
-    dimensions = str(row["shape"]).partition("[")[2].partition("]")[0]
-    elements = math.prod(int(each) for each in dimensions.split(",") if each)
-    return row["flops"] == 2 * spec.head_dim * elements and spec.head_dim != config.max_target_length
