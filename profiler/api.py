@@ -21,7 +21,7 @@ class Options:
         host, device: keep only this host, this device ("TPU:0").
         steps: keep the steady steps [A, B); None is open.
         skip_first: leave out this many steady steps first.
-        tokens_per_step: tokens per step, all devices together.
+        tokens_per_step: tokens per device and step.
         model_tflops: model TFLOPs per device and step.
         peak_tflops: dense peak per device, instead of the chip table's.
         config: YAML of the run: knobs, and model FLOPs or tokens where it has them.

@@ -144,7 +144,7 @@ class Summary:
     run_info: dict[str, Any] | None
     warnings: tuple[Note, ...]
     compiler_tflops_per_step: float | None = None  # what XLA counted; custom calls may count 0
-    tokens_per_s: float | None = None  # all devices together, by the mean step
+    tokens_per_s: float | None = None  # per device, by the mean step
     phases: tuple[PhaseRow, ...] = ()
 
 
@@ -191,11 +191,13 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One configuration key whose value differs."""
+    """One configuration key whose value differs; ``*_set`` is false where a side lacks the key."""
 
     key: str
     baseline: Any
     optimized: Any
+    baseline_set: bool = True
+    optimized_set: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,9 @@ class Diff:
 
     ``ops`` columns: ``baseline_op``, ``optimized_op`` (null when added / removed), ``family``, ``phase``, ``match``
     ("same" | "changed" | "replaced" | "added" | "removed"), ``confidence`` (0 to 1), ``evidence`` (what matched),
-    ``baseline_time_ps``, ``optimized_time_ps`` (self time), ``delta_time_ps``, ``baseline_calls``,
-    ``optimized_calls``, ``baseline_mean_ps``, ``optimized_mean_ps``, ``calls_time_ps``, ``per_call_time_ps``,
+    ``baseline_time_ps``, ``optimized_time_ps`` (exclusive), ``delta_time_ps``, ``baseline_calls``,
+    ``optimized_calls``, ``baseline_mean_ps``, ``optimized_mean_ps`` (a call from start to end, so that ops which
+    overlap count fully), ``calls_time_ps``, ``per_call_time_ps``,
     ``baseline_instructions``, ``optimized_instructions`` (HLO instructions in the row), ``program``, ``name_stack``,
     ``source``; largest change first. A row is a group of instructions that do the same thing (one per unrolled layer).
     """

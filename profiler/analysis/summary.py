@@ -22,7 +22,7 @@ from profiler.results import (
     StepStats,
     Summary,
 )
-from profiler.runinfo import fact
+from profiler.runinfo import fact, fact_notes, tokens_per_device
 from profiler.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ FLOP_FAMILIES = ("splash", "gmm", "tgmm", "matmul", "attention", "convolution", 
 
 @dataclass(frozen=True)
 class Measured:
-    """A side with its times: what comparisons start from. ``tokens`` are per step, all devices together."""
+    """A side with its times: what comparisons start from. ``tokens`` are per device and step."""
 
     trace: Trace
     times: StepTimes
@@ -54,11 +54,16 @@ class Measured:
 
 def measure(trace: Trace, options: Options) -> Measured:
     """Times the steady steps of a trace and sums them up."""
-    times = step_times(trace, steps=options.steps, skip_first=options.skip_first or 0, whole=options.normalize == "run")
-    notes = list(trace.warnings)
+    whole = options.normalize == "run"
+    times = step_times(trace, steps=options.steps, skip_first=options.skip_first or 0, whole=whole)
+    notes = [*trace.warnings, *times.notes, *fact_notes(trace)]
     table = times.ops.join(trace.ops, on="op_id", how="left", maintain_order="left")
     peak = _peak(trace, options, notes)
     tflops = options.model_tflops or fact(trace, "model_tflops_per_device_per_step")
+    tokens = options.tokens_per_step or tokens_per_device(trace)
+    if whole and (tokens or tflops):
+        tokens = tflops = None
+        notes.append(Note("work_per_step", "model FLOPs and tokens are per step and do not apply to a whole recording"))
     if times.unit == "run" and tflops is not None:
         notes.append(
             Note("flops_per_run", "no step repeats: the model FLOPs given are taken as those of the whole recording")
@@ -79,10 +84,9 @@ def measure(trace: Trace, options: Options) -> Measured:
                 "(--skip-first N or --steps A:B leaves them out)",
             )
         )
-    if times.unit == "run":
+    if times.unit == "run" and not whole:
         notes.append(Note("no_steps", "no step repeats in the recording: times are of the whole recording, per device"))
     convention = "given on the command line" if options.model_tflops else (trace.run_info or {}).get("convention")
-    tokens = options.tokens_per_step or fact(trace, "tokens_per_step")
     summary = Summary(
         file=", ".join(trace.files),
         label=trace.label,

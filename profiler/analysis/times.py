@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from profiler.errors import UsageError
 from profiler.reduce.steps import whole_recording
+from profiler.results import Note
 from profiler.trace import Timeline, Trace, Windows
 from profiler.xplane import scan
 
 CATEGORIES = ("compute", "communication", "transfer", "wait", "compute")  # by sweep rank; loop control is compute
 TRANSFER_RANK = 2
+SLOW_START = 1.05
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class StepTimes:
 
     ``ops`` columns: ``op_id``, ``category`` ("compute", "communication", "transfer", "wait"), ``time_ps`` (float),
     ``calls`` (float), ``span_ps`` (float; mean sum of the spans that began in a step, overlaps and children included);
-    Σ time_ps + idle_ps = step_ps. ``lengths_ps`` are all steady steps of all devices. ``device_step_ps`` is the mean
-    step per device, in the order of Trace.devices.
+    Σ time_ps + idle_ps = step_ps. ``lengths_ps`` are all steady steps of all devices, one device after another;
+    ``busy_ps`` the same steps without their idle time; ``device_steps`` how many each device has.
     """
 
     unit: str
@@ -41,12 +43,14 @@ class StepTimes:
     idle_ps: float
     ops: pl.DataFrame
     lengths_ps: NDArray[np.float64]
-    device_step_ps: tuple[float, ...]
+    busy_ps: NDArray[np.float64]
+    device_steps: tuple[int, ...]
+    notes: tuple[Note, ...] = ()
 
     @property
     def steps(self) -> int:
         """Steady steps per device (the mean over the devices, rounded)."""
-        return round(len(self.lengths_ps) / max(len(self.device_step_ps), 1))
+        return round(len(self.lengths_ps) / max(len(self.device_steps), 1))
 
 
 def step_times(
@@ -76,22 +80,49 @@ def step_times(
     rank = trace.ops["rank"].to_numpy()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         swept = list(pool.map(lambda timeline, spans: _sweep(timeline, spans, rank), trace.timelines, chosen))
-    kept = [index for index, spans in enumerate(chosen) if len(spans)]
+    kept, notes = _of_one_unit(trace, [index for index, spans in enumerate(chosen) if len(spans)])
     lengths = [(chosen[index][:, 1] - chosen[index][:, 0]).astype(np.float64) for index in kept]
     count = len(kept)
     time = sum((swept[index][0] for index in kept), np.zeros(2 * len(rank) + 1)) / count
     calls = sum((swept[index][1] for index in kept), np.zeros(len(rank))) / count
     spans = sum((swept[index][2] for index in kept), np.zeros(len(rank))) / count
-    units = {trace.windows[index].unit for index in kept}
     return StepTimes(
-        unit="step" if units == {"step"} else "run",
+        unit=trace.windows[kept[0]].unit,
         source=" / ".join(dict.fromkeys(trace.windows[index].source for index in kept)),
         step_ps=float(np.mean([each.mean() for each in lengths])),
         idle_ps=float(time[-1]),
         ops=_frame(time[:-1], calls, spans, rank),
         lengths_ps=np.concatenate(lengths),
-        device_step_ps=tuple(float(each.mean()) for each in lengths),
+        busy_ps=np.concatenate([swept[index][3] for index in kept]),
+        device_steps=tuple(len(each) for each in lengths),
+        notes=(*notes, *_slow_start(lengths)),
     )
+
+
+def _of_one_unit(trace: Trace, kept: list[int]) -> tuple[list[int], list[Note]]:
+    """Devices with steps; where some have none, those are left out, since a step and a recording have no mean."""
+    stepped = [index for index in kept if trace.windows[index].unit == "step"]
+    if not stepped or len(stepped) == len(kept):
+        return kept, []
+    names = ", ".join(trace.devices[index].name for index in kept if index not in stepped)
+    return stepped, [Note("devices_without_steps", f"no step repeats on {names}: left out of all times per step")]
+
+
+def _slow_start(lengths: list[NDArray[np.float64]]) -> list[Note]:
+    """Whether the first step is unlike all others: the tracer's start, or a compile."""
+    if any(len(each) < 4 for each in lengths):
+        return []
+    first = np.mean([each[0] for each in lengths])
+    rest = np.concatenate([each[1:] for each in lengths])
+    if first <= rest.max() or first <= SLOW_START * np.median(rest):
+        return []
+    return [
+        Note(
+            "slow_first_step",
+            f"the first step took {first / np.median(rest) - 1:.0%} longer than the median of the others, and counts "
+            "in the mean (--skip-first 1 leaves it out)",
+        )
+    ]
 
 
 def _select(windows: Windows, steps: tuple[int | None, int | None] | None, skip_first: int) -> NDArray[np.int64]:
@@ -103,14 +134,14 @@ def _select(windows: Windows, steps: tuple[int | None, int | None] | None, skip_
 
 def _sweep(
     timeline: Timeline, spans: NDArray[np.int64], rank: NDArray[np.uint8]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """(time per key, calls per op, span time per op), means over the windows of one device.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """(time per key, calls per op, span time per op), means over the windows; busy time per window.
 
     Keys are ops, then ops in flight (a span beside others is a transfer at best, whatever its op is), then idle.
     """
     ops = len(rank)
     if not len(spans):
-        return np.zeros(2 * ops + 1), np.zeros(ops), np.zeros(ops)
+        return np.zeros(2 * ops + 1), np.zeros(ops), np.zeros(ops), np.zeros(0)
     in_flight = timeline.lane < 0
     event_rank = rank[timeline.op]
     event_rank = np.where(in_flight & ((event_rank < 1) | (event_rank > TRANSFER_RANK)), TRANSFER_RANK, event_rank)
@@ -125,6 +156,18 @@ def _sweep(
         1,
         2 * ops,
     )[0]
+    one = np.zeros(len(timeline), np.int32)
+    busy = scan.sweep(
+        timeline.start_ps,
+        timeline.start_ps + timeline.duration_ps,
+        one,
+        one.astype(np.uint8),
+        one - 1,
+        spans,
+        np.arange(len(spans), dtype=np.int32),
+        len(spans),
+        1,
+    )[:, 0]
     position = np.searchsorted(spans[:, 0], timeline.start_ps, side="right") - 1
     inside = (position >= 0) & (timeline.start_ps < spans[np.maximum(position, 0), 1])
     count = len(spans)
@@ -134,7 +177,7 @@ def _sweep(
     calls = np.bincount(called, minlength=ops) / count
     own = inside & ~in_flight
     span = np.bincount(timeline.op[own], weights=timeline.duration_ps[own].astype(np.float64), minlength=ops) / count
-    return time / count, calls.astype(np.float64), span
+    return time / count, calls.astype(np.float64), span, busy
 
 
 def _frame(

@@ -28,7 +28,7 @@ LEVELS: tuple[tuple[tuple[str, ...], str, float], ...] = (
     (("role", "phase", "scope", "family", "shape"), "scope, family and shape", 0.8),
     (("role", "phase", "scope", "purpose"), "scope and purpose", 0.7),
     (("phase", "kernel"), "kernel", 0.65),
-    (("role", "phase", "base", "kind", "shape"), "instruction name, kind and shape", 0.6),
+    (("role", "phase", "family", "base", "kind", "shape"), "instruction name, kind and shape", 0.6),
     (("role", "phase", "family", "shape"), "family and shape", 0.5),
     (("role", "phase", "family", "base"), "family and instruction name", 0.45),
     (("role", "phase", "work"), "purpose", 0.4),
@@ -50,6 +50,7 @@ _PURPOSES = {
     "splash backward (dkv)": "attention backward",
     "splash backward (fused)": "attention backward",
 }
+_REMAT_SEGMENTS = frozenset({"checkpoint", "rematted_computation", "remat", "closed_call"})
 FACTS = (
     "program",
     "family",
@@ -82,6 +83,8 @@ OPS_SCHEMA = {
     "optimized_time_ps": pl.Float64,
     "baseline_calls": pl.Float64,
     "optimized_calls": pl.Float64,
+    "baseline_mean_ps": pl.Float64,
+    "optimized_mean_ps": pl.Float64,
     "baseline_instructions": pl.Int64,
     "optimized_instructions": pl.Int64,
     "baseline_family": pl.String,
@@ -93,11 +96,12 @@ OPS_SCHEMA = {
 
 @dataclass(slots=True)
 class Op:
-    """One op of one side, with what it can be matched by. ``time_ps`` and ``calls`` per device and step."""
+    """One op of one side, with what it can be matched by. ``time_ps``, ``calls`` and ``span_ps`` per device, step."""
 
     name: str
     time_ps: float
     calls: float
+    span_ps: float
     keys: dict[str, Any]
     facts: dict[str, Any]
 
@@ -133,10 +137,6 @@ def align(baseline: Measured, optimized: Measured, scale: float) -> Alignment:
     matched_right = sum(_time(row.optimized) for row in rows)
     rows += _unmatched(left, "removed") + _unmatched(right, "added")
     frame = split_columns(pl.DataFrame([_record(row) for row in rows], schema=OPS_SCHEMA, orient="row"))
-    for side in ("baseline", "optimized"):
-        calls = pl.col(f"{side}_calls")
-        mean = pl.when(calls > 0).then(pl.col(f"{side}_time_ps") / calls)
-        frame = frame.with_columns(mean.alias(f"{side}_mean_ps"))
     frame = frame.sort(pl.col("delta_time_ps").abs(), descending=True, maintain_order=True)
 
     def share(part: float, whole: float) -> float:
@@ -159,6 +159,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
         .agg(
             pl.col("time_ps").sum(),
             pl.col("calls").sum(),
+            pl.col("span_ps").sum(),
             *(pl.col(name).first() for name in FACTS),
         )
         .filter((pl.col("time_ps") > 0) | (pl.col("calls") > 0))
@@ -183,7 +184,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
             "source": facts["source"] or "",
             "base": base,
         }
-        found.append(Op(facts["op"], facts["time_ps"] * scale, facts["calls"], keys, facts))
+        found.append(Op(facts["op"], facts["time_ps"] * scale, facts["calls"], facts["span_ps"] * scale, keys, facts))
     return found
 
 
@@ -206,8 +207,13 @@ def stable_name(name: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def stable_stack(stack: str | None) -> str:
-    """A name stack without numbers (layer indices, tile sizes); of several joined stacks the first."""
-    return _NUMBER.sub("#", (stack or "").split(";", 1)[0])
+    """A name stack without numbers (layer indices, tile sizes) and without what rematerialisation alone puts there.
+
+    Of several joined stacks the first. The phase tells a re-run; a bare ``checkpoint`` is in every backward op of a
+    rematerialised layer and says nothing.
+    """
+    segments = _NUMBER.sub("#", (stack or "").split(";", 1)[0]).split("/")
+    return "/".join(segment for segment in segments if segment not in _REMAT_SEGMENTS)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -312,6 +318,12 @@ def _calls(ops: Iterable[Op]) -> float:
     return sum(op.calls for op in ops)
 
 
+def _mean_span(ops: list[Op]) -> float | None:
+    """How long a call takes from start to end, ps; None without calls."""
+    calls = _calls(ops)
+    return sum(op.span_ps for op in ops) / calls if calls else None
+
+
 def _record(row: _Row) -> dict[str, Any]:
     main = max(row.optimized or row.baseline, key=lambda op: op.time_ps)
     first = max(row.baseline, key=lambda op: op.time_ps) if row.baseline else main
@@ -331,6 +343,8 @@ def _record(row: _Row) -> dict[str, Any]:
         "optimized_time_ps": float(_time(row.optimized)),
         "baseline_calls": float(_calls(row.baseline)),
         "optimized_calls": float(_calls(row.optimized)),
+        "baseline_mean_ps": _mean_span(row.baseline),
+        "optimized_mean_ps": _mean_span(row.optimized),
         "baseline_instructions": len(row.baseline),
         "optimized_instructions": len(row.optimized),
         "baseline_family": first.keys["family"],

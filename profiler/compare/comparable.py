@@ -8,7 +8,7 @@ import polars as pl
 
 from profiler.analysis.summary import Measured
 from profiler.compare.attribute import Work, points_per_ps
-from profiler.compare.words import unmarked_and_idle
+from profiler.compare.devicetime import unmarked_and_idle
 from profiler.errors import UsageError
 from profiler.results import Note
 from profiler.trace import Trace
@@ -71,10 +71,13 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
         notes.append(
             Note(
                 "mostly_idle",
-                "nobody marked steps and the devices were mostly idle between executions: that time is the host's, so "
-                "compare device time, not step time (jax.profiler.StepTraceAnnotation marks steps)",
+                f"nobody marked steps, and between executions the devices were idle "
+                f"{1 - baseline.summary.busy_fraction:.0%} (baseline) and {1 - optimized.summary.busy_fraction:.0%} "
+                "(optimized) of the time: that is the host's time, so device time per execution is compared "
+                "(jax.profiler.StepTraceAnnotation marks steps)",
             )
         )
+    notes += _moved_labels(baseline, optimized)
     versions = {
         key: (b.versions[key], o.versions[key])
         for key in sorted(set(b.versions) & set(o.versions))
@@ -84,6 +87,25 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
         text = ", ".join(f"{key.removesuffix('_version')} {old} → {new}" for key, (old, new) in versions.items())
         notes.append(Note("versions_differ", f"the software differs: {text}"))
     return Comparability(tuple(blocking), tuple(notes))
+
+
+def _moved_labels(baseline: Measured, optimized: Measured) -> list[Note]:
+    """Re-runs that differ while the compiler counts equal FLOPs: it merged ops, and only names tell of re-runs."""
+    flops = [side.summary.compiler_tflops_per_step for side in (baseline, optimized)]
+    reruns = [side.summary.remat.rerun_time_ps_per_step for side in (baseline, optimized)]
+    step = min(baseline.times.step_ps, optimized.times.step_ps)
+    if None in flops or abs(reruns[0] - reruns[1]) < 0.02 * step:
+        return []
+    before, after = (value or 0.0 for value in flops)
+    if abs(before - after) > 0.001 * max(before, after):
+        return []
+    return [
+        Note(
+            "rerun_names_moved",
+            "re-runs differ by name, but the compiler counts the same FLOPs on both sides: it may have merged re-run "
+            "and forward ops, so that no work was saved",
+        )
+    ]
 
 
 def work_of(baseline: Measured, optimized: Measured, normalize: str) -> Work:

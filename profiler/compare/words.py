@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from profiler.analysis.summary import Measured
 from profiler.compare.align import Alignment
 from profiler.compare.attribute import Work
-from profiler.reduce.steps import REPEATS
 from profiler.results import Contribution, Delta, Finding
 
 SMALL = 0.005  # a change below this share of the step is no finding
 MAX_FINDINGS = 12
 NEGLIGIBLE = 1e-3  # of a change: a part below this is rounding, not a part
+MAIN_CAUSE = 0.1  # of the change: what the verdict names
 _UNITS = ((1e12, "s"), (1e9, "ms"), (1e6, "µs"), (1e3, "ns"), (1.0, "ps"))
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause of the change: its name in the verdict, and the finding that explains it."""
+
+    label: str
+    finding: Finding
 
 
 def duration(*values: float) -> tuple[str, ...]:
@@ -34,72 +44,90 @@ def percent(ratio: float) -> str:
     return f"{'+' if change > 0 else '−' if change < 0 else ''}{abs(change):.1f} %"
 
 
-def verdict(baseline: Measured, optimized: Measured, delta: Delta, work: Work) -> str:
-    """One sentence: faster or slower, by how much, on which basis."""
-    estimate = " (compiler estimate)" if baseline.trace.kind == "compiled" else ""
-    step_b, step_o = duration(baseline.times.step_ps, optimized.times.step_ps)
+def verdict(
+    baseline: Measured, optimized: Measured, delta: Delta, work: Work, causes: tuple[Cause, ...], *, device_time: bool
+) -> str:
+    """Faster or slower, by how much, on which basis, and what for the most part. ``device_time``: without idle time."""
+    headline = _headline(baseline, optimized, delta, work, device_time=device_time)
+    impossible = any((side.summary.mfu or 0) > 1 for side in (baseline, optimized))
+    if impossible:
+        headline += " An MFU above 100 % is impossible: check the model FLOPs and the peak."
+    because = _because(delta, causes)
+    return f"{headline} {because}" if because else headline
+
+
+def _headline(baseline: Measured, optimized: Measured, delta: Delta, work: Work, *, device_time: bool) -> str:
+    estimate = " (compiler estimates)" if baseline.trace.kind == "compiled" else ""
+    before, after = duration(baseline.times.step_ps, optimized.times.step_ps)
     unit = baseline.times.unit
-    if delta.mfu_points is not None:
-        mfu_b, mfu_o = baseline.summary.mfu or 0.0, optimized.summary.mfu or 0.0
-        word = _word(mfu_o / mfu_b if mfu_b else 1.0, "More efficient", "Less efficient", "No change in efficiency")
-        growth = work.optimized / work.baseline
-        same = f" for {growth:.2f}× the work" if abs(growth - 1) > 0.001 else ""
-        return (
-            f"{word}: MFU {mfu_b:.2%} → {mfu_o:.2%} ({_points(delta.mfu_points)}), {unit} {step_b} → {step_o} "
-            f"({percent(delta.step_time_ratio)}){same}, per device{estimate}."
-        )
     ratio = delta.optimized_time_ps / delta.baseline_time_ps if delta.baseline_time_ps else 1.0
+    mfu = baseline.summary.mfu, optimized.summary.mfu
+    growth = work.optimized / work.baseline
+    extra = f" for {growth:.2f}× the work" if abs(growth - 1) > 0.005 else ""
+    if mfu[0] and mfu[1] and mfu[0] <= 1 and mfu[1] <= 1 and delta.mfu_points is not None:
+        word = _word(mfu[0] / mfu[1], delta.significant, "More efficient", "Less efficient")
+        what = "device time" if device_time else unit
+        return (
+            f"{word}: MFU {100 * mfu[0]:.2f} % → {100 * mfu[1]:.2f} % ({_points(delta.mfu_points)}), {what} {before} → "
+            f"{after} ({percent(delta.step_time_ratio)}){extra}, per device{estimate}."
+        )
+    word = _word(ratio, delta.significant, "Faster", "Slower")
     if work.unit == "token":
-        word = _word(1 / ratio if ratio else 1.0, "Faster", "Slower", "No change in speed")
-        return (
-            f"{word}: {percent(1 / ratio)} tokens per second; {unit} {step_b} → {step_o} for "
-            f"{work.optimized / work.baseline:.2f}× the tokens, per device{estimate}."
-        )
+        rate = percent(1 / ratio) if ratio else "n/a"
+        return f"{word}: {rate} tokens per second and device; {unit} {before} → {after}{extra}{estimate}."
     if unit == "run":
-        busy_b, busy_o = busy(baseline), busy(optimized)
-        word = _word(busy_b / busy_o if busy_o else 1.0, "Faster", "Slower", "No change in device time")
-        text_b, text_o = duration(busy_b, busy_o)
+        busy = busy_ps(baseline), busy_ps(optimized)
+        word = _word(busy[1] / busy[0] if busy[0] else 1.0, delta.significant, "Faster", "Slower")
+        texts = duration(*busy)
         return (
-            f"{word}: device time {text_b} → {text_o} ({percent(busy_o / busy_b if busy_b else 1.0)}) over the whole "
-            f"recording, per device{estimate}; no step repeats."
+            f"{word}: device time {texts[0]} → {texts[1]} ({percent(busy[1] / busy[0] if busy[0] else 1.0)}) over the "
+            f"whole recording, per device{estimate}."
         )
-    busy_b, busy_o = busy(baseline), busy(optimized)
-    text_b, text_o = duration(busy_b, busy_o)
-    if unmarked_and_idle(baseline) or unmarked_and_idle(optimized):
-        word = _word(busy_b / busy_o if busy_o else 1.0, "Faster", "Slower", "No change in device time")
-        idle = f"{1 - baseline.summary.busy_fraction:.0%} and {1 - optimized.summary.busy_fraction:.0%}"
-        return (
-            f"{word}: device time {text_b} → {text_o} ({percent(busy_o / busy_b if busy_b else 1.0)}) per execution "
-            f"and device{estimate}; nobody marked steps, and between executions the devices were idle {idle} of "
-            f"the time ({step_b} → {step_o} start to start)."
-        )
-    word = _word(1 / ratio if ratio else 1.0, "Faster", "Slower", "No change in step time")
-    return (
-        f"{word}: step {step_b} → {step_o} ({percent(ratio)}), of which device time {text_b} → {text_o} "
-        f"({percent(busy_o / busy_b if busy_b else 1.0)}), per device{estimate}."
-    )
+    if device_time:
+        return f"{word}: device time {before} → {after} ({percent(ratio)}) per execution and device{extra}{estimate}."
+    return f"{word}: step {before} → {after} ({percent(delta.step_time_ratio)}){extra}, per device{estimate}."
 
 
-def unmarked_and_idle(measured: Measured) -> bool:
-    """Whether steps are repeats of a program with mostly idle time between: what the host did, not a training step."""
-    return measured.times.source == REPEATS and measured.summary.busy_fraction < 0.5
+def _because(delta: Delta, causes: tuple[Cause, ...]) -> str:
+    """The causes that make most of the change, and the largest against it."""
+    change = delta.optimized_time_ps - delta.baseline_time_ps
+    if delta.significant is False or not change:
+        return ""
+    main = [cause for cause in causes if (cause.finding.time_ps or 0.0) * change > 0]
+    main = [cause for cause in main if abs(cause.finding.time_ps or 0.0) >= MAIN_CAUSE * abs(change)][:2]
+    against = [cause for cause in causes if (cause.finding.time_ps or 0.0) * change < 0][:1]
+    against = [cause for cause in against if abs(cause.finding.time_ps or 0.0) >= MAIN_CAUSE * abs(change)]
+    if not main:
+        return ""
+    text = f"Mostly {' and '.join(_amount(cause) for cause in main)}"
+    return f"{text}; against it {_amount(against[0])}." if against else f"{text}."
 
 
-def busy(measured: Measured) -> float:
+def _amount(cause: Cause) -> str:
+    finding = cause.finding
+    if finding.mfu_points is not None:
+        return f"{cause.label} ({_points(finding.mfu_points)})"
+    return f"{cause.label} ({signed(finding.time_ps or 0.0)})"
+
+
+def busy_ps(measured: Measured) -> float:
     """Device time of a step: the step less what is idle, ps."""
     return measured.times.step_ps - measured.times.idle_ps
 
 
-def findings(
+def causes(
     contributions: tuple[Contribution, ...],
     alignment: Alignment,
     baseline: Measured,
     optimized: Measured,
+    delta: Delta,
     points_per_ps: float | None,
-) -> tuple[Finding, ...]:
+) -> tuple[Cause, ...]:
     """Causes by size: families whose time changed, each with the ops that carry the change."""
-    reference = max(busy(baseline), busy(optimized), 1.0)
-    found = list(_replacements(alignment, reference, points_per_ps))
+    reference = max(busy_ps(baseline), busy_ps(optimized), 1.0)
+    unit = baseline.times.unit
+    noise = None if delta.interval is None else (delta.interval[1] - delta.interval[0]) / 2 * delta.baseline_time_ps
+    found = list(_replacements(alignment, reference, points_per_ps, noise, unit))
     replaced = alignment.ops.filter(pl.col("match") == "replaced")
     for each in contributions:
         # What a replacement explains is told once, as one cause.
@@ -107,28 +135,59 @@ def findings(
         left = abs(each.time_ps - told)
         if each.category != "peak" and left < SMALL * reference:
             continue
-        found.append(_finding(each, alignment))
-    found.sort(key=lambda each: (-abs(each.mfu_points or 0.0), -abs(each.time_ps or 0.0), each.title))
-    counted = _counted_flops(baseline, optimized)
-    return (*found[:MAX_FINDINGS], *([counted] if counted else []))
+        found.append(_cause(each, alignment, noise, unit))
+    found.sort(
+        key=lambda each: (-abs(each.finding.mfu_points or 0.0), -abs(each.finding.time_ps or 0.0), each.finding.title)
+    )
+    return tuple(found[:MAX_FINDINGS])
 
 
-def _finding(each: Contribution, alignment: Alignment) -> Finding:
+def counted_flops(baseline: Measured, optimized: Measured) -> tuple[Finding, ...]:
+    """XLA counts no FLOPs for custom calls: a collapse there is no loss of work."""
+    before, after = baseline.summary.compiler_tflops_per_step, optimized.summary.compiler_tflops_per_step
+    if not before or not after or 0.8 < after / before < 1.25:
+        return ()
+    return (
+        Finding(
+            f"FLOPs counted by the compiler {before:.2f} → {after:.2f} TFLOP: not a change in MFU",
+            None,
+            None,
+            (),
+            ("XLA counts 0 FLOPs for custom calls such as Pallas kernels; MFU uses the model's FLOPs",),
+            "high",
+        ),
+    )
+
+
+def _cause(each: Contribution, alignment: Alignment, noise: float | None, unit: str) -> Cause:
     what = f"{each.family} ({each.phase})" if each.phase else each.family
-    before, after = duration(each.baseline_time_ps, each.optimized_time_ps)
     if each.category == "peak":
-        return Finding("peak: the chips differ", each.mfu_points, None)
+        return Cause("another peak", Finding("peak: the chips differ", each.mfu_points, None))
+    before, after = duration(each.baseline_time_ps, each.optimized_time_ps)
     evidence = []
     if each.baseline_calls is not None and each.optimized_calls is not None:
-        evidence.append(f"calls {_calls(each.baseline_calls)} → {_calls(each.optimized_calls)} per unit")
-        if each.baseline_calls and each.optimized_calls:
-            mean = duration(each.baseline_time_ps / each.baseline_calls, each.optimized_time_ps / each.optimized_calls)
-            evidence.append(f"mean {mean[0]} → {mean[1]} per call")
+        counts = dict.fromkeys((_calls(each.baseline_calls), _calls(each.optimized_calls)))
+        evidence.append(f"calls {' → '.join(counts)} per {unit}")
         if min(abs(each.calls_time_ps), abs(each.per_call_time_ps)) > NEGLIGIBLE * abs(each.time_ps):
             parts = signed(each.calls_time_ps), signed(each.per_call_time_ps)
             evidence.append(f"{parts[0]} from the number of calls, {parts[1]} from the time per call")
     evidence += _ops(each, alignment)
-    return Finding(f"{what}: {before} → {after}", each.mfu_points, each.time_ps, (), tuple(evidence))
+    title = f"{what}: {before} → {after}"
+    confidence = _confidence(each.time_ps, noise)
+    return Cause(what, Finding(title, each.mfu_points, each.time_ps, (), tuple(evidence), confidence))
+
+
+def _confidence(time: float, noise: float | None, match: float = 1.0) -> str:
+    """How sure a finding is; docs/matching.md.
+
+    "high" needs a change of more than the uncertainty of the whole step's change, and sure matches; "low" is one within
+    that uncertainty; "medium" is the rest, and all where the noise is unknown.
+    """
+    if noise is None:
+        return "medium" if match >= 0.6 else "low"
+    if abs(time) <= noise:
+        return "low"
+    return "high" if match >= 0.7 else "medium"
 
 
 def _ops(each: Contribution, alignment: Alignment, count: int = 3) -> list[str]:
@@ -150,7 +209,9 @@ def _replaced_time(replaced: pl.DataFrame, each: Contribution, side: str) -> flo
     return float(replaced.filter((pl.col(family) == each.family) & phase)[f"{side}_time_ps"].sum())
 
 
-def _replacements(alignment: Alignment, reference: float, points_per_ps: float | None) -> list[Finding]:
+def _replacements(
+    alignment: Alignment, reference: float, points_per_ps: float | None, noise: float | None, unit: str
+) -> list[Cause]:
     """Families that took another's place, as one cause each."""
     rows = (
         alignment.ops.filter(pl.col("match") == "replaced")
@@ -168,35 +229,20 @@ def _replacements(alignment: Alignment, reference: float, points_per_ps: float |
         if max(row["baseline_time_ps"], row["optimized_time_ps"]) < SMALL * reference:
             continue
         before, after = duration(row["baseline_time_ps"], row["optimized_time_ps"])
-        found.append(
-            Finding(
-                f"{row['baseline_family']} replaced by {row['family']}: {before} → {after}",
-                None if points_per_ps is None else -points_per_ps * change,
-                change,
-                (),
-                (
-                    f"{row['baseline_op']} → {row['optimized_op']}",
-                    f"calls {_calls(row['baseline_calls'])} → {_calls(row['optimized_calls'])} per unit",
-                ),
-                "high" if row["confidence"] >= 0.8 else "medium" if row["confidence"] >= 0.6 else "low",
-            )
+        finding = Finding(
+            f"{row['baseline_family']} replaced by {row['family']}: {before} → {after}",
+            None if points_per_ps is None else -points_per_ps * change,
+            change,
+            (),
+            (
+                f"{row['baseline_op']} → {row['optimized_op']}",
+                f"calls {' → '.join(dict.fromkeys((_calls(row['baseline_calls']), _calls(row['optimized_calls']))))} "
+                f"per {unit}",
+            ),
+            _confidence(change, noise, row["confidence"]),
         )
+        found.append(Cause(f"{row['baseline_family']} → {row['family']}", finding))
     return found
-
-
-def _counted_flops(baseline: Measured, optimized: Measured) -> Finding | None:
-    """XLA counts no FLOPs for custom calls: a collapse there is no loss of work."""
-    before, after = baseline.summary.compiler_tflops_per_step, optimized.summary.compiler_tflops_per_step
-    if not before or not after or 0.8 < after / before < 1.25:
-        return None
-    return Finding(
-        f"FLOPs counted by the compiler {before:.2f} → {after:.2f} TFLOP: not a change in MFU",
-        None,
-        None,
-        (),
-        ("XLA counts 0 FLOPs for custom calls such as Pallas kernels; MFU uses the model's FLOPs",),
-        "high",
-    )
 
 
 def _points(points: float) -> str:
@@ -207,5 +253,10 @@ def _calls(calls: float) -> str:
     return f"{calls:,.0f}" if abs(calls - round(calls)) < 0.005 else f"{calls:,.2f}"
 
 
-def _word(ratio: float, up: str, down: str, same: str) -> str:
-    return same if abs(ratio - 1) < 0.0005 else up if ratio > 1 else down
+def _word(ratio: float, significant: bool | None, less: str, more: str) -> str:
+    """The first word for a ratio of times; none of them where the change is within noise."""
+    if abs(ratio - 1) < 0.0005:
+        return "No change"
+    if significant is False:
+        return "No clear change, within noise"
+    return less if ratio < 1 else more

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from profiler.xplane.read import PlaneNames, SharedNames, opened, plane_names
 RUN_INFO_PLANE = "/host:run_info"
 HLO_STAT = "Hlo Proto"
 HLO_PLANE = "/host:metadata"
+DAMAGE_CODES = ("truncated", "gzip_damaged", "damaged", "damaged_events")
+MAX_RECORDER_NOTES = 20
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,13 @@ def load(side: Side, *, host: str | None = None, device: str | None = None, time
 
 def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
     """Reduces one .xplane.pb file; see load."""
-    with opened(file) as buffer:
+    with opened(file) as (buffer, packing):
         space = scan.index(buffer)
         if not space.planes:
             raise UnreadableError(
                 "is not an xplane profile", file=file, remedy="profiles are jax.profiler's *.xplane.pb files"
             )
-        notes = _damage(space)
+        notes = [*packing, *_damage(space)]
         shared = SharedNames()
         tables = [(plane, plane_names(buffer, plane, shared)) for plane in space.planes]
         if any(names.damaged for _, names in tables):
@@ -105,12 +108,13 @@ def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
         run_info, more = _run_info(tables, file)
         ops = catalog.frame(distillation=run_info is not None and bool(run_info.get("distillation")))
         busy = [part for part in parts if _recorded_ops(part, ops)]
+        idle = [part for part in parts if not any(part is other for other in busy)]
         notes += _part_notes(parts, busy, ops, programs)
         return FilePart(
             file=str(file),
             hosts=space.hostnames or (host_name(file),),
             devices=tuple(busy),
-            idle=tuple(part for part in parts if part not in busy),
+            idle=tuple(idle),
             ops=ops,
             annotations=host.step_marks(buffer, hosts, origin_ns) if timelines else None,
             allocator=host.allocator_peaks(buffer, hosts) if timelines else AllocatorPeaks(),
@@ -131,6 +135,7 @@ def _tpu_parts(
     timelines: bool,
 ) -> list[DevicePart]:
     cores = [(plane, names) for plane, names in tables if tpu.PLANE.fullmatch(plane.name)]
+    first = {plane.name: plane for plane, _ in reversed(cores)}  # a SparseCore goes to the first plane of its chip
     sparse = [(plane, names) for plane, names in tables if tpu.SPARSE_CORE_PLANE.fullmatch(plane.name)]
     names_by_id = tpu.module_names(cores, buffer)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -142,7 +147,11 @@ def _tpu_parts(
                 buffer,
                 plane,
                 names,
-                [(there, them) for there, them in sparse if there.name.startswith(f"{plane.name} ")],
+                [
+                    (there, them)
+                    for there, them in sparse
+                    if there.name.startswith(f"{plane.name} ") and first[plane.name] is plane
+                ],
                 catalog,
                 programs,
                 names_by_id,
@@ -179,9 +188,11 @@ def _recorded_ops(part: DevicePart, ops: pl.DataFrame) -> bool:
 
 
 def _damage(space: scan.Space) -> list[Note]:
-    notes = [Note("recorder_error", text) for text in space.errors] + [
-        Note("recorder_warning", text) for text in space.warnings
-    ]
+    notes = []
+    for code, texts in (("recorder_error", space.errors), ("recorder_warning", space.warnings)):
+        notes += [Note(code, text) for text in texts[:MAX_RECORDER_NOTES]]
+        if len(texts) > MAX_RECORDER_NOTES:
+            notes.append(Note(code, f"and {len(texts) - MAX_RECORDER_NOTES:,} more of these from the recorder"))
     if space.truncated:
         notes.append(Note("truncated", "the file ends inside a message: what comes after the cut is missing"))
     if space.damaged:
@@ -194,7 +205,7 @@ def _part_notes(parts: list[DevicePart], busy: list[DevicePart], ops: pl.DataFra
     damaged = sum(part.damaged for part in parts)
     if damaged:
         notes.append(Note("damaged_events", f"{damaged:,} device events are malformed and left out"))
-    idle = [part.name for part in parts if part not in busy]
+    idle = [part.name for part in parts if not any(part is other for other in busy)]
     if idle and busy:
         notes.append(
             Note(
@@ -274,14 +285,16 @@ def _merge(
     known: list[str] = []
     for recording, part in parts:
         prefix = "/".join([recording.name] * several_runs + [part.hosts[0]] * several_hosts)
-        notes += [note for note in part.notes if note not in notes]
+        notes += part.notes
         frames.append(part.ops.with_columns(op_id=(pl.col("op_id") + offset).cast(pl.Int32)))
         modules = {name: module for name in part.programs if (module := part.programs.find(name)) is not None}
         programs |= {(part.file, name): module for name, module in modules.items()}
         for each in part.devices:
             name = f"{prefix}/{each.name}" if prefix else each.name
+            if name in known:  # one file twice, or planes of one name: still devices of their own
+                name = next(other for number in count(2) if (other := f"{name}#{number}") not in known)
             known.append(name)
-            if device not in (None, name, each.name):
+            if device is not None and device.lower() not in (name.lower(), each.name.lower()):
                 continue
             described = _device(len(devices), name, part, each)
             sums.append(
@@ -296,7 +309,7 @@ def _merge(
             devices.append(described)
             if timelines:
                 found, more = windows(each.timeline, part.ops, each.steps, part.annotations, each.modules, modules)
-                notes += [note for note in more if note not in notes]
+                notes += more
                 steps.append(found)
                 lines.append(replace(each.timeline, op=(each.timeline.op + offset).astype(np.int32)))
         idle += [_device(-1, each.name, part, each) for each in part.idle]
@@ -304,11 +317,13 @@ def _merge(
     if not devices:
         if known:
             raise UsageError(f"no device {device!r}", file=side.label, remedy=f"there are: {', '.join(known)}")
+        damage = [note.message for note in notes if note.code in DAMAGE_CODES]
         raise UnreadableError(
-            "holds no device ops",
-            file=parts[0][1].file if parts else side.label,
-            remedy="was it recorded on the host only, or stopped before a step ran?",
+            "holds no device ops that can be read" if damage else "holds no device ops",
+            file=parts[0][1].file,
+            remedy=damage[0] if damage else "was it recorded on the host only, or stopped before a step ran?",
         )
+    notes += _oddities(devices, parts)
     run_info = next((part.run_info for _, part in parts if part.run_info), None)
     return Trace(
         label=side.label,
@@ -324,9 +339,24 @@ def _merge(
         programs=programs,
         run_info=run_info,
         versions={key: value for _, part in parts for key, value in part.versions.items()},
-        warnings=tuple(notes),
+        warnings=tuple(dict.fromkeys(notes)),
         recordings=len(side.recordings),
     )
+
+
+def _oddities(devices: list[Device], parts: list[tuple[Recording, FilePart]]) -> list[Note]:
+    """What makes the devices of one side a strange set; devices of different kinds are refused."""
+    types = sorted({each.type for each in devices if each.type})
+    if len({each.platform for each in devices}) > 1 or len(types) > 1:
+        raise UsageError(
+            f"one side holds different devices: {', '.join(types)}",
+            file=parts[0][1].file,
+            remedy="give recordings of one kind of device, or choose with --device",
+        )
+    files = [str(Path(part.file).resolve()) for _, part in parts]
+    if len(set(files)) < len(files):
+        return [Note("file_twice", "the same file was given more than once on one side, and counts as often")]
+    return []
 
 
 def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:

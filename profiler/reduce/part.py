@@ -16,7 +16,7 @@ from profiler.results import Note
 from profiler.trace import OP_SUMS_COLUMNS, Marks, Timeline
 
 
-@dataclass
+@dataclass(eq=False)
 class DevicePart:
     """One device of one file. ``sums`` has the columns of OP_SUMS_COLUMNS without ``device``."""
 

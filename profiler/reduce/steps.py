@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from profiler.hlo import HloModule
+from profiler.reduce.columns import sums_by
 from profiler.reduce.gpu import is_copy
 from profiler.results import Note
 from profiler.trace import Marks, Timeline, Windows
@@ -103,11 +104,12 @@ def _dominant_module(modules: Marks | None) -> Marks | None:
     """Executions of the program that takes the most time."""
     if modules is None or not len(modules.start_ps):
         return None
-    names = np.array(modules.names)
-    durations = modules.end_ps - modules.start_ps
-    totals = {name: int(durations[names == name].sum()) for name in dict.fromkeys(modules.names)}
-    chosen = names == max(totals, key=lambda name: totals[name])
-    return Marks(modules.start_ps[chosen], modules.end_ps[chosen], tuple(names[chosen].tolist()))
+    codes = {name: code for code, name in enumerate(dict.fromkeys(modules.names))}
+    code = np.array([codes[name] for name in modules.names])
+    totals = np.zeros(len(codes), np.int64)
+    np.add.at(totals, code, modules.end_ps - modules.start_ps)
+    chosen = code == totals.argmax()
+    return Marks(modules.start_ps[chosen], modules.end_ps[chosen], (list(codes)[totals.argmax()],) * int(chosen.sum()))
 
 
 def _executions(timeline: Timeline, ops: pl.DataFrame, programs: dict[str, HloModule]) -> Marks | None:
@@ -116,11 +118,8 @@ def _executions(timeline: Timeline, ops: pl.DataFrame, programs: dict[str, HloMo
     codes = {name: code for code, name in enumerate(dict.fromkeys(program_of_op))}
     program = np.array([codes[name] for name in program_of_op], np.int64)[timeline.op]
     here = set(np.unique(program).tolist())
-    totals = {
-        name: int(timeline.duration_ps[program == code].sum())
-        for name, code in codes.items()
-        if name is not None and code in here
-    }
+    time = {row[0]: row[1] for row in sums_by(program, timeline.duration_ps)}
+    totals = {name: time[code] for name, code in codes.items() if name is not None and code in here}
     if not totals:
         return None
     dominant = max(totals, key=lambda name: totals[name])

@@ -181,6 +181,8 @@ class _Names:
             table.first_start_ps.tolist(),
             strict=True,
         ):
+            if total < 0:  # a damaged file can hold spans whose sum leaves 64 bits
+                continue
             event = self.names.event(metadata_id)
             known = event.stats if event else {}
             program = event_program if has_program else known.get("program_id")

@@ -44,13 +44,28 @@ def locate(argument: str) -> Side:
     """
     label, rest = None, argument
     match = _LABEL.fullmatch(argument)
-    if match and not Path(argument).exists():
+    if match and not _exists(argument):
         label, rest = match["label"], match["path"]
-    parts = [rest] if Path(rest).exists() else [part for part in rest.split(",") if part]
+    parts = [rest] if rest and _exists(rest) else [part for part in rest.split(",") if part]
     if not parts:
         raise UnreadableError("names no file", file=argument or "''")
-    recordings = tuple(_recording(Path(part).expanduser()) for part in parts)
+    recordings = tuple(_recording(_expanded(part)) for part in parts)
     return Side(label or recordings[0].name, recordings)
+
+
+def _exists(text: str) -> bool:
+    """Whether a path exists; a text that cannot even be a path, such as many paths joined by commas, does not."""
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise UnreadableError("no such user", file=text) from error
 
 
 def host_name(file: Path) -> str:
@@ -69,8 +84,10 @@ def _recording(path: Path) -> Recording:
             raise UnreadableError("no such file or folder", file=path)
         if not path.is_file():
             raise UnreadableError("not a file", file=path)
-    except PermissionError as error:
-        raise UnreadableError("permission denied", file=path) from error
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=path) from error
+    except ValueError as error:
+        raise UnreadableError(f"is no path: {error}", file=repr(str(path))) from error
     return Recording(host_name(path), (path,))
 
 
@@ -89,7 +106,8 @@ def _run(folder: Path) -> Recording:
             remedy="give a file, a run folder, or a log folder above plugins/profile",
         )
     latest = max(runs, key=_age_key)
-    return Recording(latest.name, _profiles(latest))
+    # Runs are named by their time; the log folder's own name says more.
+    return Recording(folder.name or latest.name, _profiles(latest))
 
 
 def _age_key(run: Path) -> tuple[str, float]:

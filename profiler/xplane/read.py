@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import gzip
 import mmap
+import os
 import struct
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from profiler.errors import UnreadableError
+from profiler.results import Note
 from profiler.xplane import scan
 from profiler.xplane.schema import xspace
 
 MAX_TEXT_BYTES = 64 << 20  # a compressed stat may not unpack to more than this
+MAX_UNPACKED_RATIO = 200  # profiles pack about ten to one; far beyond that it is a bomb
+UNPACK_CHUNK = 1 << 18
+_GZIP_MAGIC = b"\x1f\x8b"
 _REPLACEMENT = b"\xef\xbf\xbd"
 
 
@@ -177,35 +183,66 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[Any]:
-    """The bytes of a profile, mapped where the file is not compressed.
+def opened(file: Path) -> Iterator[tuple[Any, tuple[Note, ...]]]:
+    """The bytes of a profile, mapped from the disk, and what was wrong with their packing.
+
+    A gzipped profile, known by its first bytes whatever its name, is unpacked to a temporary file: memory stays flat,
+    and what a cut or damaged one still gives is read.
 
     Raises:
         UnreadableError: missing, empty, not readable, or rewritten as text.
     """
     try:
-        if file.name.endswith(".gz"):
-            with gzip.open(file) as stream:
-                data = stream.read()
-            _refuse_text(data, file)
-            yield data
-            return
         with file.open("rb") as stream:
-            if file.stat().st_size == 0:
-                raise UnreadableError("is empty", file=file, remedy="the profiler was stopped before it wrote anything")
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                _refuse_text(mapped, file)
-                yield mapped
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UnreadableError(f"is not a whole gzip file ({error})", file=file, remedy="copy it again") from error
+            notes: tuple[Note, ...] = ()
+            packed = stream.read(2) == _GZIP_MAGIC
+            stream.seek(0)
+            if not packed:
+                data = _mapped(stream, file)
+            else:
+                with tempfile.TemporaryFile() as unpacked:
+                    notes = _unpack(stream, unpacked, file)
+                    data = _mapped(unpacked, file)
+        _refuse_text(data, file)
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror or error}", file=file) from error
+    try:
+        yield data, notes
+    finally:
+        # While an error is on its way, its traceback may still hold views; the map then goes with the last of them.
+        with suppress(BufferError):
+            data.close()
+
+
+def _mapped(stream: Any, file: Path) -> mmap.mmap:
+    stream.seek(0, os.SEEK_END)
+    if stream.tell() == 0:
+        raise UnreadableError("is empty", file=file, remedy="the profiler was stopped before it wrote anything")
+    return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _unpack(packed: Any, unpacked: Any, file: Path) -> tuple[Note, ...]:
+    """Unpacks all gzip members; stops with a note at damage or at what follows the last member."""
+    limit = MAX_UNPACKED_RATIO * file.stat().st_size + MAX_TEXT_BYTES
+    reader = gzip.GzipFile(fileobj=packed)
+    try:
+        while chunk := reader.read(UNPACK_CHUNK):
+            if unpacked.tell() > limit:
+                raise UnreadableError(
+                    f"unpacks to more than {MAX_UNPACKED_RATIO} times its size: no profile does", file=file
+                )
+            unpacked.write(chunk)
+        unpacked.flush()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        unpacked.flush()
+        if unpacked.tell() == 0:
+            raise UnreadableError(f"is not a whole gzip file ({error})", file=file, remedy="copy it again") from error
+        return (Note("gzip_damaged", f"the gzip file is cut or damaged ({error}): what could be unpacked is read"),)
+    return ()
 
 
 def _refuse_text(data: Any, file: Path) -> None:
     """A binary file that went through a text tool has U+FFFD where bytes were lost: nothing can be read back."""
-    if len(data) == 0:
-        raise UnreadableError("is empty", file=file, remedy="the profiler was stopped before it wrote anything")
     head = bytes(data[: 1 << 20])
     replaced = head.count(_REPLACEMENT)
     if replaced < 16 or replaced * 3 * 50 < len(head):
@@ -222,14 +259,6 @@ def _refuse_text(data: Any, file: Path) -> None:
         file=file,
         remedy="copy the original again in binary mode, for example as .gz",
     )
-
-
-def float_of(value: Any) -> float | None:
-    """A stat as a number, None where it is none."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def double_bits(bits: int) -> float:

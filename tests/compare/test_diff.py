@@ -100,7 +100,12 @@ def test_a_pair_that_recorded_one_gpu_of_eight_and_all_is_compared_per_device(re
     assert means["input_transpose_fusion"] == pytest.approx((390.2, 358.6), abs=0.06)
     assert means["cudnn-conv.1"] == pytest.approx((154.0, 158.6), abs=0.06)
     assert "devices_differ" in {note.code for note in diff.warnings}
-    assert diff.verdict.startswith("Faster: device time 717.30 µs → 700.41 µs (−2.4 %)")
+    assert diff.verdict.startswith(
+        "No clear change, within noise: device time 717.30 µs → 700.41 µs (−2.4 %) per execution and device"
+    )
+    # The host's idle time between executions is no part of the change.
+    assert {part.category for part in diff.contributions} == {"compute"}
+    assert diff.delta.significant is False
     assert diff.baseline.memory.window_peak_bytes == diff.optimized.memory.window_peak_bytes == 1732169984
 
 
@@ -135,7 +140,7 @@ def test_a_longer_step_with_a_bigger_batch_is_judged_by_the_work_it_does(tpu_spa
     assert diff.delta.step_time_ratio == pytest.approx(6.10 / 5.29)
     assert diff.delta.throughput_ratio == pytest.approx(1.30, abs=5e-3)
     assert sum(part.mfu_points for part in diff.contributions) == pytest.approx(diff.delta.mfu_points, abs=1e-9)
-    assert diff.verdict.startswith("More efficient: MFU 19.99% → 26.00% (+6.01 points)")
+    assert diff.verdict.startswith("More efficient: MFU 19.99 % → 26.00 % (+6.01 points)")
     assert "for 1.50× the work" in diff.verdict
 
 

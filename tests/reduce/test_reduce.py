@@ -131,7 +131,7 @@ def test_a_gzipped_file_reads_as_the_plain_one(tpu_space, saved) -> None:
         ("text.xplane.pb", b"this is no profile, just words\n" * 9, "is not an xplane profile"),
         ("json.xplane.pb", b'{"traceEvents": []}', "is not an xplane profile"),
         ("broken.xplane.pb.gz", b"\x1f\x8b\x08\x00broken", "is not a whole gzip file"),
-        ("no.xplane.pb.gz", b"plain text", "is not a whole gzip file"),
+        ("no.xplane.pb.gz", b"plain text", "is not an xplane profile"),
     ],
 )
 def test_what_is_no_profile_is_one_clear_error(tmp_path, name, content, message) -> None:
@@ -165,3 +165,102 @@ def test_every_recording_gives_a_summary_or_one_clear_error(recordings, run_cli)
         else:
             assert done.returncode == 0, done.stderr
             assert "Where the" in done.stdout
+
+
+def test_a_file_joined_to_itself_has_every_device_twice_under_names_of_their_own(tpu_space, tmp_path) -> None:
+    data = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}}).to_bytes()
+    (tmp_path / "twice.xplane.pb").write_bytes(data + data)
+    summary = profiler.summary(str(tmp_path / "twice.xplane.pb"))
+    assert [device.name for device in summary.devices] == ["TPU:0", "TPU:0#2"]
+
+
+def test_a_cut_gzip_file_gives_what_could_be_unpacked(tpu_space, saved, tmp_path) -> None:
+    whole = tpu_space({f"TPU:{i}": {"XLA Ops": [(f"add.{j}", j, 1) for j in range(500)]} for i in range(20)})
+    path = saved(whole, "x.xplane.pb.gz")
+    data = (tmp_path / "x.xplane.pb.gz").read_bytes()
+    (tmp_path / "x.xplane.pb.gz").write_bytes(data[: len(data) // 2])
+    table = profiler.ops(path)
+    assert 0 < table.devices < 20
+    assert {"gzip_damaged", "truncated"} <= codes(table)
+
+
+def test_gzip_is_known_by_its_bytes_not_by_its_name(tpu_space, saved, tmp_path) -> None:
+    space = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}})
+    (tmp_path / "plain.xplane.pb.gz").write_bytes(space.to_bytes())
+    packed = saved(space, "packed.xplane.pb.gz")
+    renamed = tmp_path / "packed.xplane.pb"
+    renamed.write_bytes((tmp_path / "packed.xplane.pb.gz").read_bytes())
+    for path in (str(tmp_path / "plain.xplane.pb.gz"), packed, str(renamed)):
+        assert profiler.ops(path).ops["occurrences"].to_list() == [1]
+
+
+def test_a_gzip_bomb_is_refused(tmp_path) -> None:
+    import gzip
+
+    with gzip.open(tmp_path / "bomb.xplane.pb.gz", "wb", compresslevel=9) as stream:
+        for _ in range(400):
+            stream.write(bytes(1 << 20))
+    with pytest.raises(UnreadableError, match="unpacks to more than 200 times its size"):
+        profiler.ops(str(tmp_path / "bomb.xplane.pb.gz"))
+
+
+def test_damage_is_the_reason_given_when_nothing_is_left_to_read(tpu_space, tmp_path) -> None:
+    data = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}}).to_bytes()
+    (tmp_path / "half.xplane.pb").write_bytes(data[:20])
+    with pytest.raises(UnreadableError, match="ends inside a message"):
+        profiler.summary(str(tmp_path / "half.xplane.pb"))
+
+
+def test_devices_of_two_kinds_on_one_side_are_refused(tpu_space, saved) -> None:
+    ops = {"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}}
+    one, two = (
+        saved(tpu_space(ops, device_type_string=kind), f"{i}.xplane.pb") for i, kind in enumerate(("TPU v5", "TPU v4"))
+    )
+    with pytest.raises(UsageError, match="different devices: TPU v4, TPU v5"):
+        profiler.summary(f"{one},{two}")
+
+
+def test_one_sparse_core_plane_beside_two_planes_of_its_chip_is_read_once(tpu_space, saved) -> None:
+    space = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}})
+    space.plane("/device:TPU:0").line("XLA Ops").event("%b.1 = …", 0, 5, display_name="b.1")
+    space.plane("/device:TPU:0 SparseCore 0").line("XLA Ops").event("%c.1 = …", 0, 5, display_name="c.1")
+    assert len(profiler.summary(saved(space)).devices) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [1, 2\n",
+        "a: 2024-13-45\n",
+        "- a list\n",
+        f"a: 1{'0' * 5000}\n",
+        "a: &a {b: *a}\n",
+        "a: &a [0,0,0,0,0,0,0,0,0]\n"
+        + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}' if i else '*a'] * 9)}]\n" for i in range(9)),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_one_clear_error(tpu_space, saved, tmp_path, text) -> None:
+    (tmp_path / "c.yml").write_text(text)
+    path = saved(tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}}))
+    with pytest.raises(UnreadableError, match=r"c\.yml") as caught:
+        profiler.summary(path, Options(config=tmp_path / "c.yml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fact_of_the_wrong_type_is_named(tpu_space, saved, tmp_path) -> None:
+    path = saved(tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 5)]}}))
+    (tmp_path / "c.yml").write_text("model_tflops_per_device_per_step: -5\nlayers: many\ntokens_per_step: 1e3\n")
+    summary = profiler.summary(path, Options(config=tmp_path / "c.yml"))
+    unusable = [note.message for note in summary.warnings if note.code == "fact_unusable"]
+    assert [message.split(":")[0] for message in unusable] == [
+        "model_tflops_per_device_per_step is '-5'",
+        "layers is 'many'",
+    ]
+    assert summary.tokens_per_s == 1e3 / 5e-12
+
+
+def test_tokens_of_all_devices_are_shared_out_by_the_mesh(tpu_space, saved) -> None:
+    space = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, 1000)]}})
+    info = {"tokens_per_step": 64, "mesh": {"data": 4, "fsdp": 4}}
+    space.plane("/host:run_info", stats={"run_info": json.dumps(info)})
+    assert profiler.summary(saved(space)).tokens_per_s == pytest.approx(4 / 1e-9)

@@ -92,3 +92,26 @@ def test_on_a_gpu_executions_come_from_the_run_id(saved) -> None:
 def test_else_from_an_op_that_runs_once_in_each(saved) -> None:
     found = steps(saved(gpu_space([None] * 3)))
     assert (found.source, found.count, found.mean_ps) == ("repeats of the dominant program", 3, (100 + 100 + 60) / 3)
+
+
+def test_a_slow_first_step_is_pointed_at(tpu_space, saved) -> None:
+    starts = [0, 150, 250, 350, 450, 550]
+    marks = [(str(i), start, 50) for i, start in enumerate(starts)]
+    path = saved(tpu_space({"TPU:0": {"XLA Ops": [("add.1", start, 40) for start in starts], "Steps": marks}}))
+    notes = {note.code: note.message for note in profiler.summary(path).warnings}
+    assert notes["slow_first_step"].startswith("the first step took 50% longer")
+    assert "slow_first_step" not in {note.code for note in profiler.summary(path, Options(skip_first=1)).warnings}
+
+
+def test_a_device_without_steps_does_not_mix_into_those_that_have_some(tpu_space, saved) -> None:
+    stepping = {
+        "XLA Ops": [("add.1", 100 * i, 60) for i in range(4)],
+        "Steps": [(str(i), 100 * i, 60) for i in range(4)],
+    }
+    summary = profiler.summary(
+        saved(tpu_space({"TPU:0": stepping, "TPU:1": {"XLA Ops": [("add.1", 0, 60), ("sub.2", 5000, 9)]}}))
+    )
+    assert (summary.steps.unit, summary.steps.mean_ps) == ("step", 100.0)
+    assert [note.message for note in summary.warnings if note.code == "devices_without_steps"] == [
+        "no step repeats on TPU:1: left out of all times per step"
+    ]
