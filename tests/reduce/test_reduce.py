@@ -235,8 +235,7 @@ def test_one_sparse_core_plane_beside_two_planes_of_its_chip_is_read_once(tpu_sp
         "- a list\n",
         f"a: 1{'0' * 5000}\n",
         "a: &a {b: *a}\n",
-        "a: &a [0,0,0,0,0,0,0,0,0]\n"
-        + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}' if i else '*a'] * 9)}]\n" for i in range(9)),
+        "a0: &a0 [0]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 9)),
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_one_clear_error(tpu_space, saved, tmp_path, text) -> None:

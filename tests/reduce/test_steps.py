@@ -104,13 +104,10 @@ def test_a_slow_first_step_is_pointed_at(tpu_space, saved) -> None:
 
 
 def test_a_device_without_steps_does_not_mix_into_those_that_have_some(tpu_space, saved) -> None:
-    stepping = {
-        "XLA Ops": [("add.1", 100 * i, 60) for i in range(4)],
-        "Steps": [(str(i), 100 * i, 60) for i in range(4)],
-    }
-    summary = profiler.summary(
-        saved(tpu_space({"TPU:0": stepping, "TPU:1": {"XLA Ops": [("add.1", 0, 60), ("sub.2", 5000, 9)]}}))
-    )
+    marks, ops = ([(name or str(i), 100 * i, 60) for i in range(4)] for name in ("", "add.1"))
+    other = [("add.1", 0, 60), ("subtract.2", 5000, 9)]
+    space = tpu_space({"TPU:0": {"XLA Ops": ops, "Steps": marks}, "TPU:1": {"XLA Ops": other}})
+    summary = profiler.summary(saved(space))
     assert (summary.steps.unit, summary.steps.mean_ps) == ("step", 100.0)
     assert [note.message for note in summary.warnings if note.code == "devices_without_steps"] == [
         "no step repeats on TPU:1: left out of all times per step"
