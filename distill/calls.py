@@ -47,16 +47,17 @@ def attention_calls(path: str, config: Config) -> AttentionCalls | None:
         config: what the recorded run was configured with.
 
     Returns:
-        None where no op is a marker: a kernel that this module does not know.
+        None where no op of the teacher or of the student's forward pass is a marker: both must run attention, so the
+        kernel is one that this module does not know, or its dot has lost its name (docs/distill/kernels.md).
     """
     trace = profiler.load(path)
     table = step_times(trace).ops.join(trace.ops, on="op_id", how="left").filter(pl.col("calls") > 0)
     marked = table.filter((_SPLASH | _CUDNN | _PLAIN).fill_null(False))
     calls = dict(marked.group_by("phase").agg(pl.col("calls").sum()).iter_rows())
-    if not calls:
+    if TEACHER not in calls or FORWARD not in calls:
         return None
     return AttentionCalls(
-        teacher=calls.get(TEACHER, 0.0) / config.teacher.num_layers,
-        forward=calls.get(FORWARD, 0.0) / config.student.num_layers,
+        teacher=calls[TEACHER] / config.teacher.num_layers,
+        forward=calls[FORWARD] / config.student.num_layers,
         rerun=calls.get(RERUN, 0.0) / config.student.num_layers,
     )

@@ -149,7 +149,7 @@ def describe_calls(result: Comparison) -> list[str]:
     """The table of attention calls, and what the difference was worth."""
     before, after = result.calls
     if before is None or after is None:
-        return ["n/a: no attention kernel that is known here"]
+        return ["n/a: no attention kernel that is known here, or its op has lost its name"]
     lines = [f"{'':24}{'baseline':>9}{'optimized':>11}"]
     for name, b, o in (
         ("student forward", before.forward, after.forward),
