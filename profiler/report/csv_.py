@@ -1,7 +1,7 @@
 """Tables as CSV for spreadsheets and scripts: raw figures, unit in the header, empty for unknown.
 
-A text cell that a spreadsheet would take for a formula gets a leading apostrophe: names come from a trace and are
-never evaluated. Controls and line breaks appear as escapes, so that every row is one line.
+A text cell that a spreadsheet could take for a formula, spaces before it or not, gets a leading apostrophe: names come
+from a trace and are never evaluated. Controls and line breaks appear as escapes, so that every row is one line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from profiler.api import OpTable
 
-_FORMULA_STARTS = ("=", "+", "-", "@")
+_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")  # the wide ones are read as the others in some locales
 
 
 def summary_csv(summary: Summary) -> str:
@@ -67,5 +67,5 @@ def _cell(value: Any) -> Any:
         value = "; ".join(map(str, value))
     if isinstance(value, str):
         value = clean(value)
-        return f"'{value}" if value.startswith(_FORMULA_STARTS) else value
+        return f"'{value}" if value.lstrip().startswith(_FORMULA_STARTS) else value
     return value

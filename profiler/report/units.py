@@ -13,6 +13,7 @@ from dataclasses import dataclass
 UNKNOWN = "n/a"
 MINUS = "−"
 GIB = 1 << 30
+_MOST = 1e15
 
 _TIME_UNITS = ((1.0, "ps"), (1e3, "ns"), (1e6, "µs"), (1e9, "ms"), (1e12, "s"))
 _FLOP_UNITS = ((1.0, "FLOP"), (1e3, "kFLOP"), (1e6, "MFLOP"), (1e9, "GFLOP"), (1e12, "TFLOP"), (1e15, "PFLOP"))
@@ -21,12 +22,18 @@ _BYTE_UNITS = ((1.0, "B"), (1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB
 
 def known(value: float | None) -> bool:
     """Whether there is a number to show: None, NaN and infinities are unknown."""
-    return value is not None and math.isfinite(value)
+    try:
+        return value is not None and math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        return False
 
 
 def fixed(value: float, decimals: int, sign: bool = False) -> str:
     """A number with a true minus and never "−0.00"; ``sign`` adds the plus of a delta."""
-    text = f"{abs(value):.{decimals}f}"
+    if not known(value):
+        return UNKNOWN
+    # Nobody counts the digits of what is a mistake somewhere else.
+    text = f"{abs(value):.{decimals}f}" if abs(value) < _MOST else f"{abs(value):.3e}"
     if not text.strip("0."):
         return text
     return (MINUS if value < 0 else "+" if sign else "") + text
@@ -99,6 +106,11 @@ def percent(fraction: float | None, decimals: int = 1) -> str:
     return f"{fixed(fraction * 100, decimals)} %" if fraction is not None and known(fraction * 100) else UNKNOWN
 
 
+def grouped(value: float | None) -> str:
+    """A large rate or count, whole, with thousands apart: "24,778"."""
+    return f"{value:,.0f}" if value is not None and known(value) and abs(value) < _MOST else number(value)
+
+
 def change(ratio: float | None, decimals: int = 1) -> str:
     """A ratio as a signed change: 0.949 is "−5.1 %"."""
     return f"{fixed((ratio - 1) * 100, decimals, sign=True)} %" if ratio is not None and known(ratio * 100) else UNKNOWN
@@ -113,7 +125,7 @@ def number(value: float | None, digits: int = 4) -> str:
     """A count or a plain figure: whole numbers whole, others to ``digits`` digits."""
     if value is None or not known(value):
         return UNKNOWN
-    if abs(value - round(value)) <= 1e-6 * max(1.0, abs(value)):
+    if abs(value) >= _MOST or abs(value - round(value)) <= 1e-6 * max(1.0, abs(value)):
         return fixed(round(value), 0)
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
     text = fixed(value, min(max(decimals, 0), 6))

@@ -130,8 +130,12 @@ def test_csv_holds_raw_figures_with_units_in_the_header(make: Any) -> None:
 
 
 def test_no_name_becomes_a_formula(make: Any) -> None:
-    rows = read(render_ops(make.op_table(("=1+1", "@SUM(A1)", "+1", "-1", "-x")), "csv", STYLE))
-    assert [row["op"][0] for row in rows] == ["'"] * 5
+    names = ("=1+1", "@SUM(A1)", "+1", "-1", "-x", " =1", "   @x", "＝1", "＋1", "－1", "＠x", "  ＝1")
+    rows = read(render_ops(make.op_table(names), "csv", STYLE))
+    assert [row["op"] for row in rows] == [f"'{name}" for name in names]
+    harmless = ("a=1", " a", "x-1", "\t=1", "\u3000=1")  # other white space appears as an escape
+    rows = read(render_ops(make.op_table(harmless), "csv", STYLE))
+    assert not any(row["op"].startswith(("'", "=", "\t", "\u3000")) for row in rows)
 
 
 def test_hostile_names_keep_to_their_row(make: Any) -> None:

@@ -52,6 +52,12 @@ def test_a_count_shows_no_more_digits_than_it_has(value: float | None, text: str
     assert units.number(value) == text
 
 
+def test_what_no_float_holds_is_not_known_and_what_is_absurd_is_short() -> None:
+    assert units.number(10**400) == units.duration(10**400) == units.percent(float("inf")) == "n/a"
+    assert units.number(1e300) == "1.000e+300"
+    assert units.grouped(24778.4) == "24,778"
+
+
 def test_sizes_and_flops_have_units_of_their_own() -> None:
     assert units.size(96 * units.GIB) == "96.00 GiB"
     assert units.flops(1219.56e12) == "1.220 PFLOP"
@@ -78,10 +84,17 @@ def test_controls_and_direction_marks_become_visible() -> None:
     assert units.clean("a\x1b[31m\n\u202eb\u200f\ud800") == r"a\x1b[31m\n\u202eb\u200f\ud800"
 
 
-@given(st.floats(allow_nan=True, allow_infinity=True))
+SHOWS = (
+    units.duration, units.size, units.flops, units.percent, units.points, units.change, units.number, units.grouped,
+    lambda value: units.fixed(value, 2), lambda value: units.time_scale([value]).delta(value),
+)  # fmt: skip
+
+
+@given(st.floats(allow_nan=True, allow_infinity=True) | st.integers() | st.integers(0, 400).map(lambda n: 10**n))
 def test_no_number_breaks_the_formats(value: float) -> None:
-    for show in (units.duration, units.size, units.flops, units.percent, units.points, units.change, units.number):
+    for show in SHOWS:
         text = show(value)
+        assert len(text) < 30
         assert text.isprintable()
         assert "nan" not in text
         assert "inf" not in text
