@@ -8,7 +8,7 @@ from typing import Any
 from profiler.report import units
 from profiler.report.model import BAD, DIM, GOOD, PLAIN, STRONG, Cell, Column, Table, delta, label
 from profiler.report.summary_view import mfu_text
-from profiler.report.wording import basis, contribution_label
+from profiler.report.wording import basis, contribution_label, in_points
 from profiler.results import Contribution, Diff
 
 MATCH_TONES = {"same": DIM, "changed": PLAIN, "replaced": STRONG, "added": BAD, "removed": GOOD}
@@ -16,21 +16,21 @@ MATCH_TONES = {"same": DIM, "changed": PLAIN, "replaced": STRONG, "added": BAD, 
 
 def contributions_table(diff: Diff, rows: int | None) -> Table:
     """The exact split of the delta, largest part first; the last rows sum what is not shown and everything."""
-    in_points = diff.delta.mfu_points is not None
+    points = in_points(diff)
     # A category that took no time on either side says nothing.
     present = [
         item for item in diff.contributions if item.baseline_time_ps or item.optimized_time_ps or item.mfu_points
     ]
-    ordered = sorted(present, key=lambda item: -abs(weight(item, in_points)))
+    ordered = sorted(present, key=lambda item: -abs(weight(item, points)))
     shown, hidden = ordered[:rows], ordered[rows:] if rows is not None else []
     times = [time for item in ordered for time in (item.baseline_time_ps, item.optimized_time_ps)]
     scale = units.time_scale(times)
-    parts = [_contribution_row(item, scale, in_points) for item in shown]
+    parts = [_contribution_row(item, scale, points) for item in shown]
     if hidden:
-        parts.append(_sum_row(f"{len(hidden)} smaller", hidden, scale, in_points, DIM))
-    gain = ("points", "= calls", "+ per call") if in_points else ("= calls", "+ per call")
+        parts.append(_sum_row(f"{len(hidden)} smaller", hidden, scale, points, DIM))
+    gain = ("points", "= calls", "+ per call") if points else ("= calls", "+ per call")
     return Table(
-        "What the change is made of" + (", in MFU points" if in_points else ", in time"),
+        "What the change is made of" + (", in MFU points" if points else ", in time"),
         (
             Column("family · phase", numeric=False),
             Column(f"base {scale.unit}"),
@@ -40,14 +40,16 @@ def contributions_table(diff: Diff, rows: int | None) -> Table:
             *(Column(title) for title in gain),
         ),
         tuple(parts),
-        total=_sum_row("sum = delta", ordered, scale, in_points, STRONG),
+        total=_sum_row("sum = delta", ordered, scale, points, STRONG),
         caption=f"exclusive time {basis(diff)}; {_convention(diff)}",
     )
 
 
 def _convention(diff: Diff) -> str:
-    if diff.delta.mfu_points is not None:
+    if in_points(diff):
         return "points sum to the MFU delta exactly"
+    if diff.delta.mfu_points is not None:
+        return f"in time: normalised per {diff.normalization}, so the MFU delta is not split"
     return f"in time, since MFU is unknown ({mfu_text(diff.baseline).removeprefix('n/a: ')})"
 
 
@@ -128,7 +130,7 @@ def ops_table(diff: Diff, rows: int | None) -> Table:
             Column(f"mean {mean.unit}"),
         ),
         tuple(op_cells(row, scale, mean) for row in shown),
-        caption=f"self time {basis(diff)}; calls and mean time apart",
+        caption=f"exclusive time {basis(diff)}; rows sum to the device time; calls and mean time apart",
         more=f"{hidden} more rows, net {scale.delta(rest)} {scale.unit} (--top 0 shows all)" if hidden else None,
         folded=True,
     )

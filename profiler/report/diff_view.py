@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 from profiler.report import units
 from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.model import (
+    ALL_ROWS,
     BAD,
     DIM,
     STRONG,
@@ -29,10 +32,13 @@ from profiler.report.model import (
 )
 from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_peaks, mfu_text
 from profiler.report.wording import EQUAL_WORK, sides
-from profiler.results import Diff, Note, Summary
+from profiler.results import Diff, Knob, Note, Summary
 
 DEFAULT_ROWS = 15
+DEFAULT_KNOBS = 30
 MOST_FINDINGS = 5
+_NO_TEXT = ("", "null", "~", "true", "false", "not set")
+_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MOST_EVIDENCE = 4
 
 
@@ -58,8 +64,9 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     blocks.append(ops_table(diff, rows))
     blocks.append(Line(matched_text(diff), DIM))
     if diff.knobs:
+        most = limit(top, DEFAULT_KNOBS)
         knobs = knobs_table(diff)
-        blocks.append(knobs if top is None or rows is None else capped(knobs, rows))
+        blocks.append(knobs if most is None else capped(knobs, most, ALL_ROWS))
     if diff.findings:
         blocks.append(_first(findings_items(diff), rows))
     for side, summary in sides(diff):
@@ -203,14 +210,24 @@ def _reruns_row(base: Summary, opt: Summary) -> tuple[Cell, ...]:
 
 
 def noise_text(diff: Diff) -> str:
-    """Whether the change is more than noise, in benchstat's manner: "~" is no significant change."""
-    if diff.delta.significant is None:
-        return "noise unknown: too few samples to tell whether the change is significant"
-    text = "significant" if diff.delta.significant else "~ not significant: within the noise"
-    if diff.delta.interval is not None:
-        low, high = (units.change(end) for end in diff.delta.interval)
-        text += f"; interval of the time change {low} to {high}"
-    return text
+    """Whether the change is more than noise, in benchstat's manner: "~" is no significant change.
+
+    The time is that of equal work, where the work is known.
+    """
+    significant, interval = diff.delta.significant, diff.delta.interval
+    if significant is None:
+        return "noise unknown: a side has a single sample"
+    if interval is None:
+        return "significant" if significant else "~ not significant: within the noise"
+    width = interval[1] - interval[0]
+    # Two digits of the width: with fewer, an interval beside 1 would read as if it held it.
+    decimals = min(max(3, 1 - math.floor(math.log10(width))), 6) if units.known(width) and width > 0 else 3
+    low, high = (units.fixed(end, decimals) for end in interval)
+    if not significant:
+        return f"~ not significant: the interval {low} to {high} of the time ratio holds 1"
+    base, opt = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
+    ratio = units.fixed(opt / base, decimals) if base else units.UNKNOWN
+    return f"time ratio {ratio}, 95 % interval {low} to {high}"
 
 
 def matched_text(diff: Diff) -> str:
@@ -227,17 +244,23 @@ def knobs_table(diff: Diff) -> Table:
     return Table(
         "Configuration that differs",
         (Column("knob", numeric=False), Column("baseline", numeric=False), Column("optimized", numeric=False)),
-        tuple(
-            (name(knob.key), name(value_text(knob.baseline)), name(value_text(knob.optimized))) for knob in diff.knobs
-        ),
+        tuple((name(knob.key), _knob_cell(knob, "baseline"), _knob_cell(knob, "optimized")) for knob in diff.knobs),
     )
 
 
+def _knob_cell(knob: Knob, side: str) -> Cell:
+    return name(value_text(getattr(knob, side))) if getattr(knob, f"{side}_set", True) else label("not set", DIM)
+
+
 def value_text(value: Any) -> str:
-    """A configuration value as YAML writes it."""
+    """A configuration value as YAML writes it: text that would read as something else is quoted."""
     if value is None:
-        return "(unset)"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and (value.lower() in _NO_TEXT or _NUMBER.fullmatch(value)):
+        return f'"{value}"'
+    return str(value)
 
 
 def _first(findings: Items, rows: int | None) -> Items:

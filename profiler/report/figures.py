@@ -12,7 +12,7 @@ from html import escape
 from unicodedata import east_asian_width
 
 from profiler.report import units
-from profiler.report.wording import basis, contribution_label
+from profiler.report.wording import basis, contribution_label, in_points
 from profiler.results import Contribution, Diff
 
 MOST_BARS = 12
@@ -65,15 +65,15 @@ class Waterfall:
 
 
 def waterfall(diff: Diff, most: int = MOST_BARS) -> Waterfall:
-    """The bars of a diff: in MFU points where MFU is known, else in time.
+    """The bars of a diff: in MFU points where the MFU delta is split, else in time.
 
     Args:
         diff: the split to draw; its contributions sum to the delta, so the last part ends where the last total is.
         most: contributions drawn one by one; the smaller rest is one bar.
     """
     base_mfu, opt_mfu = diff.baseline.mfu, diff.optimized.mfu
-    in_points = diff.delta.mfu_points is not None and base_mfu is not None and opt_mfu is not None
-    if in_points:
+    points = in_points(diff) and base_mfu is not None and opt_mfu is not None
+    if points:
         first, last = (base_mfu or 0.0) * 100, (opt_mfu or 0.0) * 100
         title, unit, divisor, decimals = "MFU, percentage points", "%", 1.0, 2
     else:
@@ -83,7 +83,7 @@ def waterfall(diff: Diff, most: int = MOST_BARS) -> Waterfall:
         first, last = first / divisor, last / divisor
 
     def value(item: Contribution) -> float:
-        return (item.mfu_points or 0.0) if in_points else item.time_ps / divisor
+        return (item.mfu_points or 0.0) if points else item.time_ps / divisor
 
     ordered = sorted(diff.contributions, key=lambda item: -abs(value(item)))
     threshold = 0.5 * 10**-decimals  # a bar that would print as zero belongs to the rest
@@ -95,7 +95,7 @@ def waterfall(diff: Diff, most: int = MOST_BARS) -> Waterfall:
     bars = [Bar("baseline", 0.0, first, "total")]
     level = first
     for text, change in parts:
-        better = change > 0 if in_points else change < 0
+        better = change > 0 if points else change < 0
         kind = "none" if abs(change) < threshold else "gain" if better else "loss"
         bars.append(Bar(text, level, level + change, kind))
         level += change

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from profiler.report import units
 from profiler.report.model import (
     BAD,
+    MOST_NOTES,
     STRONG,
     Block,
     Cell,
@@ -23,6 +24,7 @@ from profiler.report.model import (
     Preformatted,
     Table,
     capped,
+    more_notes,
 )
 
 LIMIT = 60_000
@@ -148,8 +150,10 @@ class _Renderer:
     def _notes(self, notes: Notes) -> str:
         if not notes.notes:
             return ""
-        lines = [f"- {self._line(note.message)} ({name(units.shorten(note.code, 60))})" for note in notes.notes]
-        body = "\n".join(self._some(lines))
+        most = min(self.entries, MOST_NOTES)
+        shown, hidden = notes.notes[:most], len(notes.notes[most:])
+        lines = [f"- {self._line(note.message)} ({name(units.shorten(note.code, 60))})" for note in shown]
+        body = "\n".join([*lines, f"- {prose(more_notes(hidden))}"] if hidden else lines)
         return _folded(notes.title, body) if notes.folded else f"#### {prose(notes.title)}\n\n{body}"
 
     def _items(self, items: Items) -> str:

@@ -14,6 +14,8 @@ from profiler.results import Note
 # What a cell means to the reader; never shown by colour alone, since every delta has its sign.
 GOOD, BAD, DIM, STRONG, PLAIN = "good", "bad", "dim", "strong", ""
 
+MOST_NOTES = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -126,12 +128,17 @@ def delta(text: str, value: float | None, lower_is_better: bool = True) -> Cell:
     return Cell(text, GOOD if (value < 0) == lower_is_better else BAD)
 
 
-def capped(table: Table, rows: int) -> Table:
-    """The table with at most ``rows`` rows, saying so."""
+def more_notes(hidden: int) -> str:
+    """What stands below a list of warnings that is cut."""
+    return f"… {hidden} more; --format json has all"
+
+
+def capped(table: Table, rows: int, hint: str = "") -> Table:
+    """The table with at most ``rows`` rows, saying so; ``hint`` says where the others are."""
     if len(table.rows) <= rows:
         return table
     hidden = len(table.rows) - rows
-    more = f"{hidden} more rows" + (f"; {table.more}" if table.more else "")
+    more = f"{hidden} more rows" + (f" ({hint})" if hint else "") + (f"; {table.more}" if table.more else "")
     return replace(table, rows=table.rows[:rows], more=more)
 
 
@@ -139,6 +146,9 @@ def limit(top: int | None, default: int) -> int | None:
     """``--top`` as a slice end: None is the default, 0 is everything."""
     chosen = default if top is None else top
     return chosen or None
+
+
+ALL_ROWS = "--top 0 shows all"
 
 
 def text_of(cells: Sequence[Cell]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from profiler.report import units
 from profiler.report.diff_tables import pair
 from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label, name
-from profiler.report.wording import sides
+from profiler.report.wording import kernel_caption, sides
 from profiler.results import Diff, FamilyRow, KernelRow, RematFamily
 
 Row = TypeVar("Row")
@@ -132,7 +132,7 @@ def kernels_table(diff: Diff) -> Table:
             Column("TFLOP/s"),
         ),
         tuple(body),
-        caption=f"self time per device and {unit}, of the op table; overlapping streams may add up to more than it",
+        caption=f"per device and {unit}: {kernel_caption(unit)}",
         folded=True,
     )
 

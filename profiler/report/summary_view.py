@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler.report import units
 from profiler.report.model import (
+    ALL_ROWS,
     BAD,
     DIM,
     STRONG,
@@ -24,6 +25,7 @@ from profiler.report.model import (
     limit,
     name,
 )
+from profiler.report.wording import kernel_caption
 from profiler.results import Memory, Summary
 
 DEFAULT_ROWS = 15
@@ -42,7 +44,7 @@ def summary_document(summary: Summary, top: int | None = None) -> Document:
         blocks.append(Line(ESTIMATE + ".", BAD))
     rows = limit(top, DEFAULT_ROWS)
     tables = (phases_table(summary), families_table(summary), kernels_table(summary), rerun_table(summary))
-    blocks.extend(table if rows is None else capped(table, rows) for table in tables if table.rows)
+    blocks.extend(table if rows is None else capped(table, rows, ALL_ROWS) for table in tables if table.rows)
     run = run_facts(summary.run_info)
     if run:
         blocks.append(Facts(run, "What the run says of itself"))
@@ -56,7 +58,7 @@ def _facts(summary: Summary) -> tuple[tuple[str, Cell], ...]:
     facts.append(("busy", label(f"{units.percent(summary.busy_fraction)} of the {summary.steps.unit}")))
     facts.append(("MFU", Cell(mfu_text(summary), BAD if impossible(summary.mfu) else STRONG)))
     if summary.tokens_per_s is not None:
-        facts.append(("tokens/s", label(f"{summary.tokens_per_s:,.0f}, all devices together")))
+        facts.append(("tokens/s per device", label(units.grouped(summary.tokens_per_s))))
     if summary.hfu is not None:
         facts.append(("HFU", label(f"{units.percent(summary.hfu)}, re-runs counted")))
     facts.append(("re-runs", label(rerun_text(summary))))
@@ -280,7 +282,7 @@ def kernels_table(summary: Summary) -> Table:
             )
             for row in rows
         ),
-        caption="self time of the op table; overlapping streams may add up to more than the step",
+        caption=kernel_caption(unit),
     )
 
 

@@ -6,6 +6,7 @@ Names are put into rich ``Text`` objects, never into markup strings: "[bold]" in
 from __future__ import annotations
 
 import io
+import math
 
 from rich.box import Box
 from rich.cells import cell_len
@@ -19,6 +20,7 @@ from profiler.report.model import (
     BAD,
     DIM,
     GOOD,
+    MOST_NOTES,
     STRONG,
     Block,
     Cell,
@@ -30,6 +32,7 @@ from profiler.report.model import (
     Notes,
     Preformatted,
     Table,
+    more_notes,
 )
 from profiler.report.output import Style
 
@@ -131,11 +134,13 @@ class _Renderer:
 
     def _notes(self, notes: Notes) -> None:
         self.console.print(Text(notes.title, "bold yellow" if self.style.color else "bold"))
-        for note in notes.notes:
+        for note in notes.notes[:MOST_NOTES]:
             text = f"{units.shorten(note.message, _LONGEST_LINE)} [{units.shorten(note.code, 60)}]"
             grid = Grid.grid(padding=(0, 1, 0, 0))
             grid.add_row(Text("!", "yellow"), Text(text))
             self.console.print(grid)
+        if len(notes.notes) > MOST_NOTES:
+            self.console.print(Text(more_notes(len(notes.notes) - MOST_NOTES), "dim"))
 
     def _items(self, items: Items) -> None:
         self.console.print(Text(units.shorten(items.title, _NAME_LIMIT), "bold"))
@@ -225,7 +230,8 @@ class _Renderer:
         return text
 
     def _bar(self, cell: Cell) -> Text:
-        share = min(max(float(cell.text), 0.0), 1.0)
+        share = float(cell.text)
+        share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
         if not self.style.unicode:
             return Text("#" * round(share * _BAR_WIDTH))
         eighths = round(share * _BAR_WIDTH * 8)

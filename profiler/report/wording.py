@@ -24,3 +24,17 @@ def contribution_label(item: Contribution) -> str:
     """Family and phase; what is not hidden behind compute is called exposed."""
     family = f"{item.family} (exposed)" if item.category in ("communication", "transfer") else item.family
     return f"{family} · {item.phase}" if item.phase else family
+
+
+def in_points(diff: Diff) -> bool:
+    """Whether the parts of the change are in MFU points.
+
+    They are in time where MFU is unknown, and where it is known but not split: normalised per step, the parts of the
+    time are not those of the MFU.
+    """
+    return diff.delta.mfu_points is not None and all(item.mfu_points is not None for item in diff.contributions)
+
+
+def kernel_caption(unit: str) -> str:
+    """What the times of a kernels table are."""
+    return f"time of the kernels' own spans; overlapping streams may add up to more than the {unit}"

@@ -36,6 +36,13 @@ def test_it_is_in_points_when_mfu_is_known_and_in_time_otherwise(make: Any) -> N
     assert dense.kind == "gain"
 
 
+def test_it_is_in_time_when_the_mfu_delta_is_not_split(make: Any) -> None:
+    figure = waterfall(make.unsplit())
+    assert figure.unit == "s"
+    assert figure.title == "Time per device and step"
+    assert math.isclose(figure.bars[-2].end, figure.bars[-1].end, rel_tol=1e-9)
+
+
 def test_an_axis_that_does_not_start_at_zero_says_so(make: Any) -> None:
     figure = waterfall(make.training())
     assert figure.axis[0] > 0

@@ -125,3 +125,17 @@ def test_a_compiled_side_is_marked_as_an_estimate(make: Any) -> None:
 
 def test_the_same_diff_gives_the_same_bytes(make: Any) -> None:
     assert render_html(make.training()) == render_html(make.training())
+
+
+def test_an_mfu_delta_that_is_not_split_leaves_the_parts_in_time(make: Any) -> None:
+    text = " ".join(Page(render_html(make.unsplit()).decode()).text.split())
+    assert "Time per device and step; the parts sum to the change" in text
+    assert "in time: normalised per step, so the MFU delta is not split" in text
+    assert "+6.02 points" in text
+    assert "Exclusive time per device and step; rows sum to the device time" in text
+
+
+def test_noise_and_keys_that_a_side_lacks_are_said(make: Any) -> None:
+    text = Page(render_html(make.training()).decode()).text
+    assert re.search(r"Time ratio \d\.\d+, 95 % interval \d\.\d+ to \d\.\d+\.", text)
+    assert "not set" in text

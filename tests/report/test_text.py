@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from rich.cells import cell_len
 
 from profiler import results
-from profiler.report import render_ops, render_peaks, render_summary
+from profiler.report import render_diff, render_ops, render_peaks, render_summary
+from profiler.report.diff_view import knobs_table, noise_text
 from profiler.report.output import Style
+from profiler.report.side_tables import kernels_table
 
 
 def lines_of(text: str) -> list[str]:
@@ -35,8 +38,6 @@ def test_plain_output_has_no_escape_sequence(make: Any, render_text_of: Callable
 
 
 def test_colour_is_only_added_never_relied_on(make: Any, render_text_of: Callable[..., str]) -> None:
-    import re
-
     plain = render_text_of(make.training())
     coloured = render_text_of(make.training(), Style(color=True))
     assert "\x1b[" in coloured
@@ -83,7 +84,83 @@ def test_without_mfu_the_split_is_in_time_and_says_why(make: Any, render_text_of
     text = render_text_of(make.serving())
     assert "What the change is made of, in time" in text
     assert "MFU is unknown (model FLOPs are unknown (--model-tflops or --config)" in " ".join(text.split())
-    assert "noise unknown" in text
+    assert "noise unknown: a side has a single sample" in text
+
+
+@pytest.mark.parametrize("format_name", ["text", "markdown"])
+def test_an_mfu_delta_that_is_not_split_leaves_the_split_in_time(make: Any, format_name: str) -> None:
+    text = render_diff(make.unsplit(), format_name, Style()).decode()
+    assert "What the change is made of, in time" in text
+    assert "in time: normalised per step, so the MFU delta is not split" in " ".join(text.split())
+    assert "points sum to the MFU delta" not in text
+    assert "+6.02 points" in text
+    total = next(line for line in lines_of(text) if "sum = delta" in line)
+    assert "+0.808" in total, total
+
+
+def test_noise_is_said_in_the_manner_of_benchstat(make: Any, render_text_of: Callable[..., str]) -> None:
+    diff = make.training()
+    delta = replace(diff.delta, baseline_time_ps=1e12, optimized_time_ps=0.912e12, interval=(0.894, 0.93))
+    assert noise_text(replace(diff, delta=delta)) == "time ratio 0.912, 95 % interval 0.894 to 0.930"
+    assert "time ratio 0.912, 95 % interval 0.894 to 0.930" in render_text_of(replace(diff, delta=delta))
+    noisy = replace(delta, significant=False, interval=(0.97, 1.04))
+    expected = "~ not significant: the interval 0.970 to 1.040 of the time ratio holds 1"
+    assert noise_text(replace(diff, delta=noisy)) == expected
+    narrow = replace(delta, interval=(0.99931, 0.99985))
+    assert noise_text(replace(diff, delta=narrow)).endswith("interval 0.99931 to 0.99985")
+    for interval in ((1.0, 1.0), (float("nan"), 1.0), (0.5, float("inf")), None):
+        for significant in (True, False, None):
+            odd = replace(delta, significant=significant, interval=interval, baseline_time_ps=0.0)
+            assert noise_text(replace(diff, delta=odd))
+
+
+def test_the_captions_say_what_kind_of_time_it_is(make: Any, render_text_of: Callable[..., str]) -> None:
+    diff = make.serving()
+    text = " ".join(render_text_of(diff).split())
+    assert "exclusive time per device and run; rows sum to the device time" in text
+    kernel = results.KernelRow("gmm", None, 1.0, None, 1e9, 1e9, None)
+    summary = replace(make.training().baseline, kernels=(kernel,))
+    caption = "time of the kernels' own spans; overlapping streams may add up to more than the step"
+    assert caption in render_text_of(summary)
+    assert kernels_table(replace(make.training(), baseline=summary)).caption == f"per device and step: {caption}"
+
+
+def test_tokens_are_per_device(make: Any, render_text_of: Callable[..., str]) -> None:
+    text = render_text_of(replace(make.training().baseline, tokens_per_s=24778.4))
+    assert re.search(r"tokens/s per device +24,778", text)
+
+
+def test_long_configurations_are_cut_and_say_so(make: Any, render_text_of: Callable[..., str]) -> None:
+    knobs = tuple(results.Knob(f"key_{i:03}", i, i + 1) for i in range(100))
+    diff = replace(make.training(), knobs=knobs)
+    text = render_text_of(diff)
+    assert "… 70 more rows (--top 0 shows all)" in text
+    assert ("key_029" in text, "key_030" in text) == (True, False)
+    assert "key_099" in render_text_of(diff, top=0)
+    assert "… 95 more rows (--top 0 shows all)" in render_text_of(diff, top=5)
+
+
+def test_an_absent_key_and_a_null_are_told_apart(make: Any) -> None:
+    knobs = (
+        results.Knob("absent", None, 1, baseline_set=False),
+        results.Knob("nothing", None, "null"),
+        results.Knob("number", 4, "4"),
+        results.Knob("switch", True, "true"),
+        results.Knob("text", "", "not set"),
+    )
+    rows = [(row[1].text, row[2].text) for row in knobs_table(replace(make.training(), knobs=knobs)).rows]
+    assert rows == [
+        ("not set", "1"), ("null", '"null"'), ("4", '"4"'), ("true", '"true"'), ('""', '"not set"'),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("format_name", ["text", "markdown"])
+def test_hundreds_of_warnings_are_counted_not_listed(make: Any, format_name: str) -> None:
+    notes = tuple(results.Note("code", f"warning {i}.") for i in range(300))
+    summary = replace(make.training().baseline, warnings=notes)
+    text = render_summary(summary, format_name, Style()).decode()
+    assert ("warning 19." in text, "warning 20." in text) == (True, False)
+    assert "… 280 more; --format json has all" in text
 
 
 def test_rows_left_out_are_counted_and_summed(make: Any, render_text_of: Callable[..., str]) -> None:
