@@ -10,12 +10,14 @@ Nothing heavy is imported at the top: ``profiler --help`` must answer at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from profiler.errors import ProfilerError, UsageError
 
@@ -37,6 +39,12 @@ class _Parser(argparse.ArgumentParser):
         kwargs.setdefault("allow_abbrev", False)
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **kwargs)
+        # "--steps -3:5" is a range that is wrong, not an option that is unknown.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # Argparse ignores what stops its help from being written.
+        _print(message)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, remedy=f"see {self.prog} --help")
@@ -55,36 +63,79 @@ class _Version(argparse.Action):
             number = version("profiler")
         except PackageNotFoundError:
             number = "(not installed)"
-        print(f"profiler {number}")
+        _print(f"profiler {number}\n")
         parser.exit()
 
 
-# --- argument types: a ValueError becomes "invalid NAME value" -----------------------------------------------------
+def _print(text: str) -> None:
+    """Text of ours to stdout, whole or as an error."""
+    from profiler.report import output
+
+    encoding = getattr(output.stdout(), "encoding", None) or "utf-8"
+    output.write_stdout(text.encode(encoding, "backslashreplace"))
 
 
-def _count(text: str) -> int:
-    number = int(text)
+# --- argument types -------------------------------------------------------------------------------------------------
+
+MOST_ROWS = 10**9
+MOST_STEPS = 10**15
+FIGURES = (1e-9, 1e12)  # of TFLOP and TFLOP/s: beyond it lies a mistake, such as FLOP for TFLOP
+TOKENS = (1e-9, 1e18)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")
+
+
+def _whole(text: str, most: int) -> int:
+    """A whole number from 0 to ``most``."""
+    try:
+        number = int(text) if len(text) <= 40 else most + 1
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a whole number") from None
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is negative")
+    if number > most:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is more than {most}")
     return number
 
 
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (number > 0 and math.isfinite(number)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return number
+def _rows(text: str) -> int:
+    return _whole(text, MOST_ROWS)
 
 
-def _one_or_two(text: str) -> tuple[float, float]:
+def _steps(text: str) -> int:
+    return _whole(text, MOST_STEPS)
+
+
+def _figure(limits: tuple[float, float]) -> Callable[[str], float]:
+    """A number between two limits."""
+    low, high = limits
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (number > 0 and math.isfinite(number)):
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not a positive number")
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is not between {low:g} and {high:g}")
+        return number
+
+    return parse
+
+
+def _one_or_two(parse: Callable[[str], float]) -> Callable[[str], tuple[float, float]]:
     """``V`` for both sides, or ``BASE,OPT``."""
-    parts = [_positive(part) for part in text.split(",")]
-    if len(parts) > 2:
-        raise argparse.ArgumentTypeError(f"{text!r} has more than two values (one, or BASE,OPT)")
-    return parts[0], parts[-1]
+
+    def parse_both(text: str) -> tuple[float, float]:
+        parts = text.split(",")
+        if len(parts) > 2:
+            raise argparse.ArgumentTypeError(f"{_shown(text)} has more than two values (one, or BASE,OPT)")
+        return parse(parts[0]), parse(parts[-1])
+
+    return parse_both
 
 
 def _step_range(text: str) -> tuple[int | None, int | None]:
@@ -96,9 +147,13 @@ def _step_range(text: str) -> tuple[int | None, int | None]:
         colon = ""
         ends = (None, None)
     if not colon:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range of steps such as 3:8, 3: or :8")
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is not a range of steps such as 3:8, 3: or :8")
+    if any(end is not None and end < 0 for end in ends):
+        raise argparse.ArgumentTypeError(f"{_shown(text)} has a negative end: steps count from 0")
+    if any(end is not None and end > MOST_STEPS for end in ends):
+        raise argparse.ArgumentTypeError(f"{_shown(text)} has an end over {MOST_STEPS}")
     if ends[0] is not None and ends[1] is not None and ends[0] >= ends[1]:
-        raise argparse.ArgumentTypeError(f"{text!r} is empty: the first step must lie before the end")
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is empty: the first step must lie before the end")
     return ends
 
 
@@ -110,19 +165,21 @@ def _add_output_options(parser: argparse.ArgumentParser, formats: tuple[str, ...
     group.add_argument("--format", choices=formats, help="default: text, or what the name after -o ends in")
     group.add_argument("-o", "--output", metavar="FILE", type=Path, help="write here instead of stdout")
     if rows is not None:
-        group.add_argument("--top", metavar="N", type=_count, help=f"{rows}; 0 for all")
+        group.add_argument("--top", metavar="N", type=_rows, help=f"{rows}; 0 for all")
     group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
     parser.set_defaults(formats=formats)
 
 
-def _add_selection_options(parser: argparse.ArgumentParser) -> None:
+def _add_selection_options(parser: argparse.ArgumentParser, steps: bool = True) -> None:
     group = parser.add_argument_group("what to read")
     group.add_argument("--host", metavar="NAME", help="only this host's planes")
     group.add_argument("--device", metavar="NAME", help="only this device, for example TPU:0")
+    if not steps:
+        return
     group.add_argument(
         "--steps", metavar="A:B", type=_step_range, help="only steady steps from A up to, not including, B"
     )
-    group.add_argument("--skip-first", metavar="N", type=_count, help="leave the first N steady steps out")
+    group.add_argument("--skip-first", metavar="N", type=_steps, help="leave the first N steady steps out")
 
 
 def _add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
@@ -133,14 +190,23 @@ def _add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
     group.add_argument(
         "--config", metavar=files, nargs=sides, type=Path, help="run configuration (MaxText YAML as it is)"
     )
-    value = _one_or_two if sides == 2 else _positive
+
+    def value(limits: tuple[float, float]) -> Callable[[str], Any]:
+        return _one_or_two(_figure(limits)) if sides == 2 else _figure(limits)
+
     metavar = "N[,N]" if sides == 2 else "N"
-    group.add_argument("--tokens-per-step", metavar=metavar, type=value, help="tokens per device and step")
+    group.add_argument("--tokens-per-step", metavar=metavar, type=value(TOKENS), help="tokens per device and step")
     group.add_argument(
-        "--model-tflops", metavar=metavar, type=value, help="model TFLOP per device and step; the numerator of MFU"
+        "--model-tflops",
+        metavar=metavar,
+        type=value(FIGURES),
+        help="model TFLOP per device and step; the numerator of MFU",
     )
     group.add_argument(
-        "--peak-tflops", metavar=metavar, type=value, help="dense bf16 TFLOP/s per device; for chips `peaks` lacks"
+        "--peak-tflops",
+        metavar=metavar,
+        type=value(FIGURES),
+        help="dense bf16 TFLOP/s per device; for chips `peaks` lacks",
     )
 
 
@@ -169,7 +235,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("text", "json", "markdown", "csv", "parquet"),
         "rows (default: 30 in text and markdown, all in the data formats)",
     )
-    _add_selection_options(ops)
+    _add_selection_options(ops, steps=False)  # the table counts the whole recording, as XProf's does
     ops.set_defaults(run=run_ops)
 
     diff = commands.add_parser("diff", help="explain why OPT is faster or slower than BASE (main job)")
@@ -211,8 +277,8 @@ def _options(args: argparse.Namespace, side: int | None = None) -> Options:
     return Options(
         host=args.host,
         device=args.device,
-        steps=args.steps,
-        skip_first=args.skip_first,
+        steps=getattr(args, "steps", None),
+        skip_first=getattr(args, "skip_first", None),
         tokens_per_step=fact("tokens_per_step"),
         model_tflops=fact("model_tflops"),
         peak_tflops=fact("peak_tflops"),
@@ -220,6 +286,28 @@ def _options(args: argparse.Namespace, side: int | None = None) -> Options:
         normalize=getattr(args, "normalize", "auto"),
         force=getattr(args, "force", False),
     )
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuses an output that is an input, before any work is done."""
+    outputs = [path for path in (args.output, getattr(args, "html", None)) if path is not None]
+    if outputs:
+        from profiler.report import output
+
+        output.protect(outputs, _inputs(args))
+
+
+def _inputs(args: argparse.Namespace) -> Iterator[Path]:
+    """Every file that the command reads; one that cannot be found is named where it is read."""
+    from profiler.xplane.locate import locate
+
+    for side in ("path", "baseline", "optimized"):
+        argument = getattr(args, side, None)
+        if argument is not None:
+            with contextlib.suppress(ProfilerError, OSError):
+                for recording in locate(argument).recordings:
+                    yield from recording.files
+    yield from getattr(args, "config", None) or ()
 
 
 # --- commands ------------------------------------------------------------------------------------------------------
@@ -230,6 +318,7 @@ def run_summary(args: argparse.Namespace) -> None:
     from profiler.report import output, render_summary
 
     target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
     from profiler import api
 
     result = api.summary(args.path, _options(args))
@@ -243,6 +332,7 @@ def run_ops(args: argparse.Namespace) -> None:
     from profiler.report import output, render_ops
 
     target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
     from profiler import api
 
     result = api.ops(args.path, _options(args))
@@ -257,6 +347,7 @@ def run_diff(args: argparse.Namespace) -> None:
 
     target = output.target(args.format, args.output, args.formats)
     page = output.target("html", args.html, ("html",)) if args.html else None
+    _check_outputs(args)
     from profiler import api
 
     result = api.diff(args.baseline, args.optimized, _options(args, 0), _options(args, 1))
@@ -265,7 +356,7 @@ def run_diff(args: argparse.Namespace) -> None:
     html = render_html(result) if page else b""
     if page:
         page.write(html)
-        print(f"profiler: wrote {args.html}", file=sys.stderr)
+        _say(f"wrote {args.html}")
     target.write(data)
     if target.format == "csv":
         _warn((*result.warnings, *result.baseline.warnings, *result.optimized.warnings))
@@ -281,20 +372,36 @@ def run_peaks(args: argparse.Namespace) -> None:
 
 def _warn(notes: Sequence[Note]) -> None:
     """Warnings of a result whose format has no place for them."""
-    from profiler.report.units import clean
+    from profiler.report.model import MOST_NOTES, more_notes
 
-    for note in dict.fromkeys(notes):
-        print(f"profiler: warning: {clean(note.message)}", file=sys.stderr)
+    distinct = list(dict.fromkeys(notes))
+    for note in distinct[:MOST_NOTES]:
+        _say(f"warning: {note.message}")
+    if len(distinct) > MOST_NOTES:
+        _say(f"warning: {more_notes(len(distinct) - MOST_NOTES)}")
 
 
 # --- entry ---------------------------------------------------------------------------------------------------------
 
 
+def _say(message: str) -> None:
+    """One line on stderr whatever the message holds: a file name may contain a newline or an escape sequence."""
+    _write_stderr("profiler: " + "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message) + "\n")
+
+
+def _write_stderr(text: str) -> None:
+    """Text on stderr, or nowhere where it is closed or full: the exit code is what is left then."""
+    from profiler.report.output import write_all
+
+    stream: TextIO | None = sys.stderr  # None when it is closed
+    if stream is not None:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        with contextlib.suppress(OSError, ValueError):
+            write_all(stream, text.encode(encoding, "backslashreplace"))
+
+
 def _fail(message: str, code: int) -> int:
-    # One line whatever the message holds: a file name may contain a newline or an escape sequence.
-    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
-    encoding = sys.stderr.encoding or "utf-8"
-    print("profiler: error: " + line.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+    _say(f"error: {message}")
     return code
 
 
@@ -305,7 +412,6 @@ def _run(argv: Sequence[str]) -> None:
         parser.print_help()
         return
     args.run(args)
-    sys.stdout.flush()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -323,7 +429,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _run(argv)
     except BrokenPipeError:
         # The interpreter flushes stdout once more at exit, which must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -345,4 +452,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_traceback() -> None:
     import traceback
 
-    traceback.print_exc()
+    _write_stderr(traceback.format_exc())

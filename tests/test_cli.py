@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import pytest
 
 from profiler import api, cli, results
 from profiler.errors import NotComparableError, UnreadableError
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -121,6 +125,20 @@ def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
         (["summary", "a", "--top", "-1"], "-1 is negative"),
         (["summary", "a", "--steps", "5"], "'5' is not a range of steps such as 3:8"),
         (["summary", "a", "--steps", "8:3"], "'8:3' is empty"),
+        (["summary", "a", "--steps", "-3:5"], "'-3:5' has a negative end: steps count from 0"),
+        (["summary", "a", "--steps", "3:-1"], "steps count from 0"),
+        (["summary", "a", "--steps", f"3:{10**30}"], "has an end over"),
+        (["summary", "a", "--top", f"{10**9 + 1}"], "is more than 1000000000"),
+        (["summary", "a", "--top", "9" * 5000], "is more than 1000000000"),
+        (["summary", "a", "--top", "1.5"], "'1.5' is not a whole number"),
+        (["summary", "a", "--skip-first", "9" * 30], "is more than"),
+        (["summary", "a", "--model-tflops", "1e300"], "'1e300' is not between 1e-09 and 1e+12"),
+        (["summary", "a", "--model-tflops", "1e-10"], "is not between"),
+        (["summary", "a", "--peak-tflops", "inf"], "'inf' is not a positive number"),
+        (["summary", "a", "--tokens-per-step", "1e19"], "is not between 1e-09 and 1e+18"),
+        (["diff", "a", "b", "--peak-tflops", "918,0"], "'0' is not a positive number"),
+        (["ops", "a", "--steps", "1:2"], "unrecognized arguments: --steps"),
+        (["ops", "a", "--skip-first", "1"], "unrecognized arguments: --skip-first"),
         (["summary", "a", "--peak-tflops", "nan"], "'nan' is not a positive number"),
         (["summary", "a", "--model-tflops", "1,2"], "'1,2' is not a positive number"),
         (["diff", "a", "b", "--model-tflops", "1,2,3"], "more than two values"),
@@ -220,6 +238,129 @@ def test_the_file_name_chooses_the_format(calls: list[Any], tmp_path: Path, capf
 def test_a_bad_html_path_is_refused_before_the_work(calls: list[Any], tmp_path: Path) -> None:
     assert cli.main(["diff", "a", "b", "--html", str(tmp_path / "no" / "d.html")]) == 2
     assert calls == []
+
+
+def test_the_ends_of_what_figures_may_be_are_accepted() -> None:
+    args = ["--top", "1000000000", "--model-tflops", "1e-9", "--peak-tflops", "1e12", "--tokens-per-step", "1e18"]
+    parsed = cli.build_parser().parse_args(["summary", "a", *args])
+    assert (parsed.top, parsed.model_tflops, parsed.peak_tflops, parsed.tokens_per_step) == (10**9, 1e-9, 1e12, 1e18)
+
+
+def input_files(folder: Path) -> dict[str, Path]:
+    run = folder / "logs" / "plugins" / "profile" / "2025_01_01_00_00_00"
+    run.mkdir(parents=True)
+    files = {"file": folder / "a.xplane.pb", "run": run / "host.xplane.pb", "config": folder / "c.yml"}
+    for file in files.values():
+        file.write_text("input")
+    (folder / "link.json").symlink_to(files["file"])
+    (folder / "hard.json").hardlink_to(files["file"])
+    return files
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links")
+@pytest.mark.parametrize("option", ["-o", "--html"])
+@pytest.mark.parametrize(
+    "output",
+    ["a.xplane.pb", "logs/../a.xplane.pb", "link.json", "hard.json", "c.yml",
+     "logs/plugins/profile/2025_01_01_00_00_00/host.xplane.pb"],
+)  # fmt: skip
+def test_no_output_overwrites_an_input(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, option: str
+) -> None:
+    files = input_files(tmp_path)
+    sides = [f"x={files['file']},{files['file']}", str(tmp_path / "logs")]
+    args = ["--config", str(files["config"]), str(files["config"]), "--format", "json", option, str(tmp_path / output)]
+    assert cli.main(["diff", *sides, *args]) == 2
+    assert re.fullmatch(r"profiler: error: .+ is an input and would be overwritten .+\n", capsys.readouterr().err)
+    assert calls == []
+    assert {file.read_text() for file in files.values()} == {"input"}
+
+
+def test_two_outputs_are_two_files(calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "d.html"
+    args = ["--format", "json", "-o", f"{tmp_path}/./d.html", "--html", str(page)]
+    assert cli.main(["diff", "a", "b", *args]) == 2
+    assert "is named for two outputs" in capsys.readouterr().err
+    assert not page.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names as on POSIX")
+def test_what_is_said_of_a_hostile_output_name_stays_one_line(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["diff", "a", "b", "--html", str(tmp_path / "a\n\x1b[31mb.html")]) == 0
+    assert capsys.readouterr().err == f"profiler: wrote {tmp_path}/a\\n\\x1b[31mb.html\n"
+
+
+@pytest.mark.parametrize("option", ["-o", "--html"])
+def test_a_name_that_is_too_long_is_a_usage_error(
+    calls: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert cli.main(["diff", "a", "b", option, str(tmp_path / ("x" * 300 + ".html")), "--format", "json"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert calls == []
+
+
+def test_hundreds_of_warnings_beside_a_format_without_room_are_counted(
+    monkeypatch: pytest.MonkeyPatch, calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tuple(results.Note("cut", f"warning {i}") for i in range(300))
+    monkeypatch.setattr(api, "summary", lambda *_: replace(SUMMARY, warnings=notes))
+    assert cli.main(["summary", "a", "--format", "csv"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == "profiler: warning: … 280 more; --format json has all"
+
+
+# --- streams that are closed, full, slow or go away
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("peaks >&-", 2, "stdout: is closed"),
+        ("--version >&-", 2, "stdout: is closed"),
+        ("--help >&-", 2, "stdout: is closed"),
+        ("summary 2>&-", 2, None),
+        ("peaks 2>&- >/dev/null", 0, None),
+        ("summary >&- 2>&-", 2, None),
+        pytest.param("peaks >/dev/full", 2, "stdout: cannot be written: No space left", marks=needs_full),
+        pytest.param("--help >/dev/full", 2, "stdout: cannot be written: No space left", marks=needs_full),
+        pytest.param("peaks -o /dev/full", 2, "/dev/full: cannot be written: No space left", marks=needs_full),
+        pytest.param("summary 2>/dev/full", 2, None, marks=needs_full),
+    ],
+)
+def test_a_stream_that_takes_nothing_sets_the_exit_code(
+    arguments: str, code: int, message: str | None, unbuffered: str
+) -> None:
+    command = f"{shlex.quote(sys.executable)} -m profiler {arguments}"
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    if message is None:
+        assert done.stderr == ""
+    else:
+        assert re.fullmatch(rf"profiler: error: {message}.*\n", done.stderr)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and signals as on POSIX")
+@pytest.mark.parametrize("flag", ["-u", "-E"])  # unbuffered, and as usual
+def test_a_reader_that_goes_away_in_the_middle_is_told_from_one_that_reads_all(flag: str) -> None:
+    code = (
+        "import sys; from profiler.report.output import write_stdout; from profiler import api, cli;"
+        "api.summary = lambda *_: write_stdout(b'x' * 3_000_000); sys.exit(cli.main(['summary', 'x']))"
+    )
+    command = [sys.executable, flag, "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == cli.EXIT_BROKEN_PIPE
 
 
 # --- failures

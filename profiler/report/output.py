@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import stat
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -48,14 +51,61 @@ class Target:
         """Writes ``data`` completely, or raises and leaves the destination as it was."""
         if self.path is not None:
             write_whole(self.path, data)
-            return
-        stream = getattr(sys.stdout, "buffer", None)
-        if stream is None:  # a replaced stdout without bytes underneath, such as a notebook's
-            sys.stdout.write(data.decode("utf-8", "replace"))
         else:
-            sys.stdout.flush()
-            stream.write(data)
-        sys.stdout.flush()
+            write_stdout(data)
+
+
+def stdout() -> TextIO:
+    """The process's stdout.
+
+    Raises:
+        UsageError: it is closed (``>&-``), for which Python has None.
+    """
+    stream: TextIO | None = sys.stdout
+    if stream is None or getattr(stream, "closed", False):
+        raise UsageError("is closed", file="stdout", remedy="redirect it, or name a file with -o where there is one")
+    return stream
+
+
+def write_stdout(data: bytes) -> None:
+    """Writes all of ``data`` to stdout.
+
+    Raises:
+        BrokenPipeError: whoever read it went away.
+        UsageError: stdout is closed or takes no more, as on a full disk.
+    """
+    stream = stdout()
+    try:
+        write_all(stream, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror or error}", file="stdout") from error
+
+
+def write_all(stream: TextIO, data: bytes) -> None:
+    """Writes ``data`` to the bytes under a stream, past its buffer: nothing is left that could fail at exit.
+
+    What lies under an unbuffered stream may take a part of what it is given and says how much; a full non-blocking
+    pipe takes nothing and is tried again.
+    """
+    stream.flush()
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:  # a replaced stdout without bytes underneath, such as a notebook's
+        stream.write(data.decode("utf-8", "replace"))
+        stream.flush()
+        return
+    raw = getattr(buffer, "raw", buffer)
+    if not isinstance(raw, io.RawIOBase):
+        buffer.write(data)
+        buffer.flush()
+        return
+    left = memoryview(data)
+    while left:
+        taken = raw.write(left)
+        if not taken:
+            time.sleep(0.01)
+        left = left[taken or 0 :]
 
 
 def target(format_name: str | None, path: Path | None, allowed: tuple[str, ...]) -> Target:
@@ -67,19 +117,62 @@ def target(format_name: str | None, path: Path | None, allowed: tuple[str, ...])
         allowed: the formats that the command knows.
 
     Raises:
-        UsageError: the folder is missing, the path is a folder, or the extension asks for an unknown format.
+        UsageError: the folder is missing, the path is a folder or cannot be one of a file, the extension asks for an
+            unknown format, or stdout is needed and closed.
     """
     if path is not None:
+        _check_path(path)
+    if format_name is None:
+        format_name = _format_of(path, allowed)
+    if path is not None:
+        return Target(format_name, path, Style())
+    stream = stdout()
+    if format_name == "parquet" and stream.isatty():
+        raise UsageError("parquet is binary", remedy="add -o FILE.parquet or redirect stdout")
+    return Target(format_name, None, terminal_style(stream, os.environ))
+
+
+def _check_path(path: Path) -> None:
+    try:
         if path.is_dir():
             raise UsageError("is a folder", file=path, remedy="name a file in it")
         if not path.parent.is_dir():
             raise UsageError("the folder to write into does not exist", file=path, remedy=f"mkdir -p {path.parent}")
-    if format_name is None:
-        format_name = _format_of(path, allowed)
-    if format_name == "parquet" and path is None and sys.stdout.isatty():
-        raise UsageError("parquet is binary", remedy="add -o FILE.parquet or redirect stdout")
-    style = Style() if path is not None else terminal_style(sys.stdout, os.environ)
-    return Target(format_name, path, style)
+        path.exists()  # what is_dir swallows on some versions of Python: a name too long, a folder closed to us
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot be written: {_reason(error)}", file=path) from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def protect(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
+    """Checks that no output is an input, by whatever name, and no two outputs are one file.
+
+    Raises:
+        UsageError: one of them is.
+    """
+    # A device or a pipe holds nothing that could be overwritten.
+    outputs = [path for path in outputs if path.is_file() or not path.exists()]
+    for index, path in enumerate(outputs):
+        if any(_same(path, other) for other in outputs[:index]):
+            raise UsageError("is named for two outputs", file=path, remedy="name two files")
+    for source in inputs if outputs else ():
+        for path in outputs:
+            if _same(path, source):
+                raise UsageError("is an input and would be overwritten", file=path, remedy="name another file")
+
+
+def _same(one: Path, other: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        if one.samefile(other):
+            return True
+    first, second = (os.path.normcase(os.path.realpath(path)) for path in (one, other))
+    return first == second
 
 
 def _format_of(path: Path | None, allowed: tuple[str, ...]) -> str:
@@ -99,31 +192,45 @@ def terminal_style(stream: TextIO, environ: Mapping[str, str]) -> Style:
     if not stream.isatty():
         return Style(unicode=unicode)
     color = not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    columns = _columns(environ.get("COLUMNS"))
+    if not columns:
+        with contextlib.suppress(OSError, ValueError):
+            columns = os.get_terminal_size(stream.fileno()).columns
+    # A terminal that does not know its size says 0.
+    return Style(width=max(NARROWEST, min(columns or PLAIN_WIDTH, PLAIN_WIDTH)), color=color, unicode=unicode)
+
+
+def _columns(text: str | None) -> int:
+    """What COLUMNS says, 0 where it says nothing that makes sense."""
     try:
-        columns = int(environ.get("COLUMNS") or os.get_terminal_size(stream.fileno()).columns)
-    except (OSError, ValueError):
-        columns = PLAIN_WIDTH
-    return Style(width=max(NARROWEST, min(columns, PLAIN_WIDTH)), color=color, unicode=unicode)
+        return max(int(text or 0), 0)
+    except ValueError:
+        return 0
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that it appears complete or not at all: a temporary beside it, then a rename.
 
+    A file that was there keeps its permissions.
+
     Raises:
         UsageError: the file cannot be written.
     """
-    real = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
     try:
-        if real.exists() and not real.is_file():  # /dev/stdout, a fifo: nothing to rename over
-            with real.open("wb") as special:
+        if path.exists() and not path.is_file():  # /dev/stdout, a fifo: nothing to rename over
+            with path.open("wb") as special:
                 special.write(data)
             return
-        temporary = real.with_name(f".{real.name[:200]}.{os.getpid()}.part")
+        real = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
+        # Not made of the file's name, which may be as long as a name can be.
+        temporary = real.with_name(f".profiler-{os.getpid()}-{os.urandom(4).hex()}.part")
         try:
             with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            with contextlib.suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(real.stat().st_mode))
             temporary.replace(real)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -131,5 +238,5 @@ def write_whole(path: Path, data: bytes) -> None:
             raise
     except BrokenPipeError:
         raise
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror or error}", file=path) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot be written: {_reason(error)}", file=path) from error
