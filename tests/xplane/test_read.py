@@ -63,5 +63,5 @@ def test_binary_data_with_some_replacement_characters_is_not_taken_for_text(tmp_
     space = SpaceBuilder()
     space.plane("p").line("l").event("\ufffd" * 500, 0, 2**40)
     path = space.write(tmp_path / "x.xplane.pb")
-    with opened(path) as data:
+    with opened(path) as (data, _):
         assert len(scan.index(data).planes) == 1
