@@ -19,6 +19,10 @@ from distill.kernels import Kernels
 from distill.mesh import AXES
 from distill.model.params import Params
 
+# The dimension along which a matrix of the experts, [X, E, F] or [X, F, E], is cut over fsdp: E. It is gathered by
+# hand, since its gradient is then summed and scattered in one go; left to the compiler, every device gets all of it.
+_CUT = {"wi_0": 1, "wi_1": 1, "wo": 2}
+
 
 class RouterStats(NamedTuple):
     """What the router did, over the whole global batch; of one layer, or with a leading L for all.
@@ -54,17 +58,25 @@ def moe_block(
 
     def on_one_device(x: jax.Array, logits: jax.Array, experts: Params) -> tuple[jax.Array, jax.Array]:
         b, t, e = x.shape
+        with jax.named_scope("gather_experts"):
+            experts = {
+                name: jax.lax.all_gather(w, "fsdp", axis=_CUT[name], tiled=True) if name in _CUT else w
+                for name, w in experts.items()
+            }
         out, counts = _routed(x.reshape(b * t, e), logits.reshape(b * t, -1), experts, spec, kernels)
         return out.reshape(b, t, e), counts[None]
 
-    tokens = PartitionSpec(AXES, None, None)
+    tokens, experts = PartitionSpec(AXES, None, None), params["experts"]
+    pieces = {
+        name: PartitionSpec(*[None] * _CUT[name], "fsdp") if name in _CUT else PartitionSpec() for name in experts
+    }
     out, counts = jax.shard_map(
         on_one_device,
         mesh=mesh,
-        in_specs=(tokens, tokens, PartitionSpec()),
+        in_specs=(tokens, tokens, pieces),
         out_specs=(tokens, PartitionSpec(AXES, None)),
         check_vma=False,
-    )(x, logits, jax.tree.map(lambda w: w.astype(x.dtype), params["experts"]))
+    )(x, logits, jax.tree.map(lambda w: w.astype(x.dtype), experts))
     with jax.named_scope("router"):
         fraction = jnp.sum(counts, axis=0).astype(jnp.float32) / (x.shape[0] * x.shape[1])
     return out, RouterStats(fraction, probability, z)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from jax.sharding import Mesh
 
 from distill.config import MODELS, Config, ModelSpec
 from distill.kernels import Kernels, select
-from distill.model import Params, forward, init_params
+from distill.model import Params, forward, init_params, param_shardings
 
 B = 4
 
@@ -35,28 +36,33 @@ def loss_and_gradient(
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
-def compare_meshes(name: str) -> None:
-    """On a process with four devices: 1 × 1 against 2 × 2, parameters cut as param_shardings says."""
-    from distill.model import param_shardings
+SMALL = {
+    name: replace(MODELS[name], num_layers=2, emb_dim=32, vocab_size=64) for name in ("tiny-qwen3", "tiny-gpt-oss")
+}
 
-    spec, config = MODELS[name], Config(dtype="float32", remat_policy="custom", context="device")
-    one, four = (Mesh(np.array(jax.devices()[: n * n]).reshape(n, n), ("data", "fsdp")) for n in (1, 2))
-    start = partial(init_params, spec, dtype=jnp.float32)
+
+def compare_meshes(spec: ModelSpec) -> None:
+    """On a process with four devices: 1 × 1 against 2 × 2, parameters cut as param_shardings says."""
+    config = Config(dtype="float32", remat_policy="custom", context="device")
     results = []
-    for mesh in (one, four):
-        params = jax.jit(start, out_shardings=param_shardings(spec, mesh))(jax.random.key(0))
-        results.append(
-            jax.device_get((params, *loss_and_gradient(spec, params, mesh, config, select(config, "cpu"), T=24)))
-        )
+    for n in (1, 2):
+        mesh = Mesh(np.array(jax.devices()[: n * n]).reshape(n, n), ("data", "fsdp"))
+        start = jax.jit(partial(init_params, spec, dtype=jnp.float32), out_shardings=param_shardings(spec, mesh))
+        params = start(jax.random.key(0))
+        loss, gradient = loss_and_gradient(spec, params, mesh, config, select(config, "cpu"), T=24)
+        results.append(jax.device_get((params, loss, gradient)))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(results[0]), jax.tree.leaves(results[1]), strict=True):
         limit = 1e-5 * np.abs(a).max() + 1e-9
         np.testing.assert_allclose(b, a, rtol=1e-5, atol=limit, err_msg=jax.tree_util.keystr(path))
 
 
-@pytest.mark.parametrize("name", ["tiny-qwen3", "tiny-gpt-oss"])
+@pytest.mark.parametrize("name", SMALL)
 def test_four_devices_compute_what_one_computes(name: str) -> None:
     here = Path(__file__)
-    code = f"import sys; sys.path.insert(0, {str(here.parent)!r}); import {here.stem} as t; t.compare_meshes({name!r})"
+    code = f"""import sys
+sys.path.insert(0, {str(here.parent)!r})
+import {here.stem} as tests
+tests.compare_meshes(tests.SMALL[{name!r}])"""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     environment["PYTHONPATH"] = str(here.parents[2])
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
