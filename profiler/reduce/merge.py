@@ -1,0 +1,152 @@
+"""Files of one side, put together; hosts and equal plane names stay apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from profiler import hardware
+from profiler.errors import UnreadableError, UsageError
+from profiler.hlo import HloModule
+from profiler.reduce import tpu
+from profiler.reduce.files import FilePart
+from profiler.reduce.part import DevicePart
+from profiler.reduce.steps import windows
+from profiler.results import Note
+from profiler.trace import AllocatorPeaks, Device, Trace
+from profiler.xplane.locate import Recording, Side
+
+DAMAGE_CODES = ("truncated", "gzip_damaged", "damaged", "damaged_events")
+
+
+def merge(
+    side: Side, parts: list[tuple[Recording, FilePart]], device: str | None, notes: list[Note], *, timelines: bool
+) -> Trace:
+    """The Trace of a side from its reduced files; see profiler.reduce.load."""
+    several_hosts = len({host for _, part in parts for host in part.hosts}) > 1
+    several_runs = len(side.recordings) > 1
+    devices: list[Device] = []
+    idle: list[Device] = []
+    frames, sums, lines, steps = [], [], [], []
+    programs: dict[tuple[str, str], HloModule] = {}
+    offset = 0
+    known: list[str] = []
+    for recording, part in parts:
+        prefix = "/".join([recording.name] * several_runs + [part.hosts[0]] * several_hosts)
+        notes += part.notes
+        frames.append(part.ops.with_columns(op_id=(pl.col("op_id") + offset).cast(pl.Int32)))
+        modules = {name: module for name in part.programs if (module := part.programs.find(name)) is not None}
+        programs |= {(part.file, name): module for name, module in modules.items()}
+        for each in part.devices:
+            name = f"{prefix}/{each.name}" if prefix else each.name
+            if name in known:  # one file twice, or planes of one name: still devices of their own
+                name = next(other for number in count(2) if (other := f"{name}#{number}") not in known)
+            known.append(name)
+            if device is not None and device.lower() not in (name.lower(), each.name.lower()):
+                continue
+            described = _device(len(devices), name, part, each)
+            sums.append(
+                each.sums.select(
+                    pl.lit(described.index, pl.Int32).alias("device"),
+                    (pl.col("op_id") + offset).cast(pl.Int32),
+                    "occurrences",
+                    "total_time_ps",
+                    "self_time_ps",
+                )
+            )
+            devices.append(described)
+            if timelines:
+                found, more = windows(each.timeline, part.ops, each.steps, part.annotations, each.modules, modules)
+                notes += more
+                steps.append(found)
+                lines.append(replace(each.timeline, op=(each.timeline.op + offset).astype(np.int32)))
+        idle += [_device(-1, each.name, part, each) for each in part.idle]
+        offset += part.ops.height
+    if not devices:
+        if known:
+            raise UsageError(f"no device {device!r}", file=side.label, remedy=f"there are: {', '.join(known)}")
+        damage = [note.message for note in notes if note.code in DAMAGE_CODES]
+        raise UnreadableError(
+            "holds no device ops that can be read" if damage else "holds no device ops",
+            file=parts[0][1].file,
+            remedy=damage[0] if damage else "was it recorded on the host only, or stopped before a step ran?",
+        )
+    notes += _oddities(devices, parts)
+    run_info = next((part.run_info for _, part in parts if part.run_info), None)
+    return Trace(
+        label=side.label,
+        files=tuple(part.file for _, part in parts),
+        kind="compiled" if run_info and run_info.get("kind") == "compiled" else "recorded",
+        devices=tuple(devices),
+        idle_devices=tuple(idle),
+        ops=pl.concat(frames),
+        op_sums=pl.concat(sums),
+        timelines=tuple(lines),
+        windows=tuple(steps),
+        allocator=_largest([part.allocator for _, part in parts]),
+        programs=programs,
+        run_info=run_info,
+        versions={key: value for _, part in parts for key, value in part.versions.items()},
+        warnings=tuple(dict.fromkeys(notes)),
+        recordings=len(side.recordings),
+    )
+
+
+def _oddities(devices: list[Device], parts: list[tuple[Recording, FilePart]]) -> list[Note]:
+    """What makes the devices of one side a strange set; devices of different kinds are refused."""
+    types = sorted({each.type for each in devices if each.type})
+    if len({each.platform for each in devices}) > 1 or len(types) > 1:
+        raise UsageError(
+            f"one side holds different devices: {', '.join(types)}",
+            file=parts[0][1].file,
+            remedy="give recordings of one kind of device, or choose with --device",
+        )
+    files = [str(Path(part.file).resolve()) for _, part in parts]
+    if len(set(files)) < len(files):
+        return [Note("file_twice", "the same file was given more than once on one side, and counts as often")]
+    return []
+
+
+def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:
+    kind, trace_peak, chip = None, None, None
+    stats = dict(each.stats)
+    if each.platform == "tpu":
+        kind, trace_peak = tpu.type_and_peak(stats)
+        chip = hardware.identify_tpu(kind) if kind else None
+    elif each.platform == "gpu":
+        vendor = str(stats.get("device_vendor", ""))
+        major, minor = stats.get("compute_cap_major"), stats.get("compute_cap_minor")
+        cores, memory = stats.get("core_count"), stats.get("memory_size")
+        if isinstance(major, int) and isinstance(minor, int) and isinstance(cores, int) and isinstance(memory, int):
+            clock = stats.get("clock_rate")
+            clock_khz = clock if isinstance(clock, int) else None
+            chip = hardware.identify_gpu(vendor, (major, minor), cores, memory, clock_rate_khz=clock_khz)
+            kind = chip.name if chip else f"{vendor or 'GPU'} {major}.{minor}, {cores} cores".strip()
+    memory = stats.get("memory_size")
+    return Device(
+        index=index,
+        name=name,
+        file=part.file,
+        host=part.hosts[0],
+        plane=each.plane,
+        platform=each.platform,
+        type=kind if kind else ("CPU" if each.platform == "cpu" else None),
+        peak_tflops=chip.peak_tflops if chip else None,
+        trace_peak_tflops=trace_peak,
+        hbm_bytes=chip.hbm_bytes if chip else (memory if isinstance(memory, int) and memory > 0 else None),
+    )
+
+
+def _largest(peaks: list[AllocatorPeaks]) -> AllocatorPeaks:
+    def largest(values: list[int | None]) -> int | None:
+        return max((value for value in values if value), default=None)
+
+    return AllocatorPeaks(
+        largest([each.window_peak_bytes for each in peaks]),
+        largest([each.lifetime_peak_bytes for each in peaks]),
+        largest([each.capacity_bytes for each in peaks]),
+    )
