@@ -17,7 +17,8 @@ import numpy as np
 
 from distill.config import REMAT_TENSORS
 
-# Largest relative difference of two losses that counts as rounding. A step rounds each activation to the dtype's unit
+# Largest relative difference of two losses that counts as rounding. Seen over 30 steps of tiny-qwen3: 1.3e-7 in
+# float32, 6e-3 in bfloat16. A step rounds each activation to the dtype's unit
 # (bfloat16 2⁻⁸, float32 2⁻²⁴), in another order on the two sides; AdamW turns the difference of a small gradient into
 # one of a whole update, and the runs drift apart from there.
 TOLERANCES = {"bfloat16": 1e-2, "float32": 1e-4}
@@ -49,7 +50,8 @@ class Agreement:
         kind: "steps" (same batches: step by step), "tokens" (other batch: at equal tokens seen) or "settings" (no
             verdict: the sides were asked to learn different things).
         unchanged: the verdict; None without one.
-        difference: "steps": the largest relative difference of a step's loss; else optimized − baseline, in nats.
+        difference: "steps": the largest relative difference of a step's loss or log-perplexity; else optimized −
+            baseline of the loss, in nats.
         tolerance: what ``difference`` was held against; None without a verdict.
         at: the step (kind "steps") or the tokens seen of the comparison.
         losses, perplexities: (first step's, last step's) of the baseline and of the optimized run.
@@ -93,7 +95,8 @@ def compare_losses(
         kind = "settings" if settings else "tokens"
         return Agreement(kind, unchanged, difference, tolerance, at, losses, perplexities, settings=settings)
     tolerance = max(TOLERANCES[config["dtype"]] for config in (baseline_config, optimized_config))
-    relative = _relative(baseline, optimized, "loss")
+    # Perplexity is judged by its logarithm, the cross-entropy: a loss in nats as the other one.
+    relative = np.maximum(_relative(baseline, optimized, "loss"), _relative(baseline, optimized, "cross_entropy"))
     worst = int(np.argmax(relative))
     return Agreement(
         kind="steps",

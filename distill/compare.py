@@ -126,8 +126,8 @@ def describe_losses(found: Agreement) -> list[str]:
     if found.kind == "steps":
         verdict = "unchanged within" if found.unchanged else "CHANGED beyond"
         lines.append(
-            f"{verdict} {found.tolerance:g} step by step: largest relative difference of the loss "
-            f"{found.difference:.2g} (step {found.at}), of the perplexity {found.perplexity_difference:.2g}"
+            f"{verdict} {found.tolerance:g} step by step: largest relative difference of loss and log-perplexity "
+            f"{found.difference:.2g} (step {found.at}), of the perplexity itself {found.perplexity_difference:.2g}"
         )
         return lines
     if found.kind == "settings":

@@ -82,13 +82,15 @@ def table(ladder: Sequence[Rung], configs: Sequence[Config], runs: Sequence[Sequ
     """One row per rung: time, throughput, the gain over the rung below, attention forwards, and whether losses hold."""
     widest = max(len(rung.name) for rung in ladder)
     lines = [
-        f"Each rung adds to the one above; {plan.repeats} runs of {plan.steps} steps each.",
+        f"Each rung adds to the one above. Runs of {plan.steps} steps, {plan.repeats} per rung.",
         "",
-        f"   {'rung':{widest}}  {'step ms':>9}  {'tokens/s':>10}  {'gain':>7}  {'MFU':>6}  forwards  loss",
+        f"   {'rung':{widest}}  {'step ms':>9}  {'±':>5}  {'tokens/s':>10}  {'gain':>7}  {'MFU':>6}  forwards  loss",
     ]
     before = None
     for number, (rung, config, side) in enumerate(zip(ladder, configs, runs, strict=True)):
-        seconds = statistics.median(each.step_s for each in side)
+        times = [each.step_s for each in side]
+        seconds = statistics.median(times)
+        spread = f"{(max(times) - min(times)) / 2 / seconds:.1%}" if len(times) > 1 else "n/a"
         steps = side[0].steps
         rate = steps[0]["tokens"] / seconds
         mfu = steps[-1]["mfu"] and steps[-1]["mfu"] * steps[-1]["step_time_s"] / seconds
@@ -96,12 +98,16 @@ def table(ladder: Sequence[Rung], configs: Sequence[Config], runs: Sequence[Sequ
         agreement = compare_losses(runs[0][0].steps, steps, runs[0][0].config, side[0].config)
         words = {True: "unchanged", False: "CHANGED", None: "other settings"}[agreement.unchanged] if number else "–"
         lines.append(
-            f"{number:2} {rung.name:{widest}}  {seconds * 1e3:9.1f}  {rate:10,.0f}  "
+            f"{number:2} {rung.name:{widest}}  {seconds * 1e3:9.1f}  {spread:>5}  {rate:10,.0f}  "
             f"{f'{rate / before - 1:+.1%}' if before else '–':>7}  {f'{mfu:.1%}' if mfu else 'n/a':>6}  "
             f"{f'{calls.student:g}' if calls else 'n/a':>8}  {words}"
         )
         before = rate
-    lines += ["", "gain: tokens/s over the rung above. forwards: the student's attention forward passes per layer."]
+    lines += [
+        "",
+        "±: half the range of a rung's runs; a gain within it says nothing. gain: tokens/s over the rung above.",
+        "forwards: the student's attention forward passes per layer.",
+    ]
     for number, rung in enumerate(ladder[1:], 1):
         lines.append(f"{number:2} {rung.name}: {', '.join(f'{key}={value}' for key, value in rung.changes.items())}")
     return lines

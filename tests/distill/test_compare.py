@@ -30,7 +30,13 @@ SMALL = [
 
 def steps(losses, tokens_per_step=100):
     return [
-        {"step": i, "tokens": (i + 1) * tokens_per_step, "loss": loss, "perplexity": loss and math.exp(loss)}
+        {
+            "step": i,
+            "tokens": (i + 1) * tokens_per_step,
+            "loss": loss,
+            "cross_entropy": loss,
+            "perplexity": loss and math.exp(loss),
+        }
         for i, loss in enumerate(losses)
     ]
 
@@ -201,3 +207,15 @@ def test_thirty_steps_of_a_tiny_recipe_take_minutes_and_show_the_case(model, tmp
     runs = [json.loads(line) for line in (tmp_path / "base-1" / "metrics.jsonl").read_text().splitlines()]
     assert len(runs) == 30
     assert runs[-1]["loss"] < 0.7 * runs[0]["loss"]
+
+
+@pytest.mark.slow
+def test_a_ladder_shows_every_rung(tmp_path):
+    text = distill(
+        "ladder", "tiny-qwen3-base", "tiny-qwen3-opt", "--steps", 8, "--repeats", 1, "-o", tmp_path, *SMALL
+    ).stdout
+    rows = [line for line in text.splitlines() if line[:2].strip().isdigit()]
+    assert [row.split()[-1] for row in rows[1:3]] == ["unchanged", "unchanged"]
+    assert rows[0].split()[-2:] == ["2", "–"]  # attention runs forward twice in the baseline
+    assert rows[1].split()[-2] == "1"
+    assert (tmp_path / "ladder.txt").read_text() == text

@@ -80,8 +80,10 @@ def test_two_runs_of_one_seed_are_bit_identical(reference, tmp_path):
 
 
 def test_four_devices_with_the_same_global_batch_give_the_losses_of_one(reference, tmp_path):
-    train(tmp_path, "--steps", "60", "profiler=''", "per_device_batch_size=1", "--devices", "4")
-    for one, four in zip(losses(reference[0]), losses(tmp_path), strict=True):
+    # Ten steps: sums in another order differ in the last bit, and training makes more of it step by step.
+    arguments = ("--steps", "10", "learning_rate_schedule_steps=60", "profiler=''", "per_device_batch_size=1")
+    train(tmp_path, *arguments, "--devices", "4")
+    for one, four in zip(losses(reference[0])[:10], losses(tmp_path), strict=True):
         for name in one:
             assert four[name] == pytest.approx(one[name], rel=1e-5), (one["step"], name)
 
