@@ -1,0 +1,183 @@
+"""Pallas calls of a compiled program in the terms of the kernel model: shapes, tiles, and blocks really executed."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from distill.aot.model import GroupedMatmul, Splash, causal_blocks
+from distill.aot.model_body import body_of
+from profiler.analysis.kernelnames import kernel_family
+from profiler.hlo import HloModule, Instruction
+from profiler.hlo.schema import ELEMENT_TYPES
+from profiler.xplane.schema import BYTES, build_messages
+
+_SETTING = re.compile(r'\\*"(block_q|block_kv|block_kv_compute|q_layout)(_dkv|_dkv_compute)?\\*": (\d+)')
+_PARTIAL, _WHOLE = 1, 2  # tokamax's block mask; 0 is an empty block
+_INTEGERS = frozenset({"s8", "s32", "u8", "u32"})
+_MAX_HOPS = 16  # loops and copies between a kernel and the constant that it gets
+
+
+def describe(instruction: Instruction) -> GroupedMatmul | Splash | None:
+    """The call behind a Pallas custom call; None for kernels that the model does not know or cannot read."""
+    family = kernel_family(_kernel_name(instruction))
+    if family in ("gmm", "tgmm"):
+        return _grouped_matmul(instruction, family)
+    if family == "splash":
+        return _splash(instruction)
+    return None
+
+
+def _kernel_name(instruction: Instruction) -> str:
+    """The innermost scope of the name stack that names a kernel, else the instruction's name."""
+    scopes = reversed(instruction.op_name.split("/"))
+    return next((scope for scope in scopes if kernel_family(scope)), instruction.name)
+
+
+def _grouped_matmul(instruction: Instruction, family: str) -> GroupedMatmul | None:
+    """Megablox: one prefetched group table, then rows, matrices (or rows again), and the output."""
+    body = body_of(instruction.backend_config)
+    arrays = [o.shape for o in instruction.operand_protos if len(o.shape.dimensions) >= 2]
+    if body is None or len(body.grid) != 3 or len(body.windows) != 3 or len(arrays) != 2:
+        return None
+    lhs, rhs, out = body.windows
+    result, item_bytes = instruction.proto.shape, _item_bytes(arrays[0])
+    if family == "tgmm":  # grid: n tiles, k tiles, visits
+        (tm, tk), tn = lhs[-2:], out[-1]
+        n_tiles, k_tiles, groups = body.grid[0], body.grid[1], result.dimensions[0]
+    else:  # grid: n tiles, visits, k tiles
+        (tm, tk), tn = lhs[-2:], out[-1]
+        n_tiles, k_tiles, groups = body.grid[0], body.grid[2], arrays[1].dimensions[0]
+        if tuple(rhs[-2:]) != (tk, tn) or _is_transposed(arrays[1], result):
+            family = "gmm transposed"
+    if n_tiles is None or k_tiles is None or tm <= 0:
+        return None
+    rows = _rows(arrays, family)
+    return GroupedMatmul(family, rows, k_tiles * tk, n_tiles * tn, tm, tk, tn, groups, item_bytes)
+
+
+def _is_transposed(matrices: Any, result: Any) -> bool:
+    """Whether matrices [E, a, b] are used as [b, a]: the output has a columns, and not b."""
+    rows, columns = matrices.dimensions[-2:]
+    return bool(result.dimensions[-1] == rows != columns)
+
+
+def _rows(arrays: list[Any], family: str) -> int:
+    """m. tgmm's wrapper turns its transposed left side back before the kernel, so both kernels see rows first."""
+    left, right = arrays
+    return int(right.dimensions[0] if family == "tgmm" else left.dimensions[0])
+
+
+def _splash(instruction: Instruction) -> Splash | None:
+    operands = instruction.operand_protos
+    arrays = [o.shape for o in operands if len(o.shape.dimensions) == 4 and _type(o.shape) not in _INTEGERS]
+    settings = {
+        f"{match[1]}{match[2] or ''}": int(match[3])
+        for match in _SETTING.finditer(" ".join(instruction.frontend_attributes.values()))
+    }
+    backward = "dkv" in _kernel_name(instruction)
+    suffix = "_dkv" if backward else ""
+    block_q, block_kv = settings.get(f"block_q{suffix}"), settings.get(f"block_kv{suffix}")
+    compute = settings.get("block_kv_dkv_compute" if backward else "block_kv_compute")
+    if not arrays or not block_q or not block_kv:
+        return None
+    batch, heads, *rest = arrays[0].dimensions
+    layout = settings.get("q_layout", 1)
+    length, width = rest if layout == 1 else reversed(rest)
+    blocks = _executed(instruction, length, block_q, block_kv)
+    return Splash(
+        direction="backward" if backward else "forward",
+        heads=batch * heads,
+        block_q=block_q,
+        block_kv=block_kv,
+        block_kv_compute=compute or block_kv,
+        head_dim=width,
+        layout=layout,
+        full=blocks[0],
+        partial=blocks[1],
+        rows=math.ceil(length / (block_kv if backward else block_q)),
+        skipped=blocks[2],
+    )
+
+
+def _executed(instruction: Instruction, length: int, block_q: int, block_kv: int) -> tuple[int, int, int]:
+    """Blocks per head (whole, cut, skipped): from the mask that the program holds, else those of a causal mask."""
+    module = instruction.module
+    prefetched = []
+    for name in instruction.operands:
+        operand = module.instructions.get(name)
+        if operand is None or len(operand.proto.shape.dimensions) > 1 or _type(operand.proto.shape) not in _INTEGERS:
+            break
+        prefetched.append(operand)
+    mask = _constant_bytes(module, prefetched[-1]) if prefetched else None
+    if mask:
+        return mask.count(_WHOLE), mask.count(_PARTIAL), len(mask) - mask.count(_WHOLE) - mask.count(_PARTIAL)
+    whole, cut = causal_blocks(length, block_q, block_kv)
+    return whole, cut, 0
+
+
+def _constant_bytes(module: HloModule, instruction: Instruction) -> bytes | None:
+    """The bytes of an s8 constant, followed through loops that hand it on unchanged; None where it is not one."""
+    for _ in range(_MAX_HOPS):
+        operands = instruction.operands
+        if instruction.opcode == "constant":
+            literal = _literal().LiteralProto()
+            literal.ParseFromString(instruction.proto.literal)
+            return bytes(literal.s8s) or None
+        if instruction.opcode in ("copy", "bitcast", "copy-start", "copy-done", "opt-barrier") and operands:
+            instruction = module.instructions[operands[0]]
+        elif instruction.opcode == "get-tuple-element" and operands:
+            found = _element(module, module.instructions[operands[0]], instruction.proto.tuple_index)
+            if found is None:
+                return None
+            instruction = found
+        else:
+            return None
+    return None
+
+
+def _element(module: HloModule, source: Instruction, index: int) -> Instruction | None:
+    """What element ``index`` of a tuple is: of a tuple instruction, or of what a loop is given first."""
+    for _ in range(_MAX_HOPS):
+        operands = [module.instructions[name] for name in source.operands if name in module.instructions]
+        if source.opcode == "tuple":
+            return operands[index] if index < len(operands) else None
+        if source.opcode == "parameter":
+            loop = _loops(module).get(source.computation)
+            if loop is None:
+                return None
+            source = loop
+        elif source.opcode in ("while", "opt-barrier") and operands:
+            source = operands[0]
+        else:
+            return None
+    return None
+
+
+@cache
+def _loops(module: HloModule) -> dict[str, Instruction]:
+    """Body → the loop that runs it."""
+    return {
+        name: each
+        for computation in module.computations.values()
+        for each in computation.instructions
+        if each.opcode == "while"
+        for name in each.called[:1]
+    }
+
+
+@cache
+def _literal() -> SimpleNamespace:
+    """xla.LiteralProto as far as 8-bit integers go (xla/xla_data.proto)."""
+    return build_messages("distill.literal", {"LiteralProto": {"s8s": (15, BYTES)}})
+
+
+def _type(shape: Any) -> str:
+    return ELEMENT_TYPES.get(shape.element_type, ("", 0))[0]
+
+
+def _item_bytes(shape: Any) -> int:
+    return max(1, ELEMENT_TYPES.get(shape.element_type, ("", 8))[1] // 8)

@@ -1,0 +1,158 @@
+"""Write: a compiled program as a profile, so that everything that opens a recording opens it.
+
+The planes, lines and stats are those of a TPU recording. Which ops run, how often and in which order are facts of the
+compiler; how long they take are estimates (docs/distill/estimates.md), and the run info says so (kind "compiled").
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distill.aot import profile_program, profile_text, timing_schedule
+from distill.aot.model_constants import Constant, Constants, constants_of
+from distill.aot.profile_layout import Spans, Step, lay_out
+from distill.aot.timing import SOURCES, Timer
+from distill.tracing import RUN_INFO_PLANE
+from profiler import hlo
+from profiler.errors import UsageError
+from profiler.hardware import Chip, identify_tpu
+from profiler.xplane.write import LineBuilder, PlaneBuilder, SpaceBuilder
+
+DEVICE_PLANE = "/device:TPU:0"
+# An event takes about 16 bytes; more than this in a file leave room for little else within 8 MB.
+MAX_EVENTS = 350_000
+
+
+def write_profile(
+    hlo_proto: bytes,
+    schedule: str | None,
+    *,
+    chip: str,
+    topology: str,
+    run_info: Mapping[str, Any],
+    static_peak_bytes: int | None,
+    host_bytes: int | None,
+    path: Path,
+    steps: int = 3,
+    constants: Mapping[str, Constant] | None = None,
+) -> Path:
+    """Writes a compiled program as an ``.xplane.pb`` file.
+
+    Args:
+        hlo_proto: the final program, an ``HloProto`` or ``HloModuleProto``, with its schedule.
+        schedule: text of the compiler's ``*.schedule.txt``; None without one.
+        chip: as JAX names the device kind, "TPU7x".
+        topology: as the compiler was given it, "tpu7x:4x4x4".
+        run_info: keys of docs/run-info.md; ``kind`` and ``estimates`` are added.
+        static_peak_bytes: device memory that the program occupies; None if not known.
+        host_bytes: memory that it occupies on the host; None if not known.
+        path: the file; gzipped if it ends in ``.gz``.
+        steps: equal steps in a row, fewer where the file would grow too large.
+        constants: of the estimates, where they are known better than by default (distill.aot.model_constants).
+
+    Raises:
+        UsageError: a chip without a peak, or fewer than one step.
+    """
+    found = identify_tpu(chip)
+    if found is None:
+        raise UsageError(f"no peak figures for the chip {chip!r}", remedy="`profiler peaks` lists the known chips")
+    if steps < 1:
+        raise UsageError("a profile needs at least one step")
+    module = hlo.parse(hlo_proto)
+    timer = Timer(found, constants_of(found, constants), timing_schedule.parse(schedule or ""))
+    step = lay_out(module, timer)
+    events = len(step.core) + len(step.in_flight)
+    fitting = max(1, min(steps, MAX_EVENTS // max(1, events)))
+    band_ps = [lay_out(module, timer.at(end)).duration_ps for end in ("fast", "slow")]
+
+    program = profile_program.stripped(hlo_proto, static_peak_bytes, host_bytes)
+    program_id = profile_program.fingerprint(program)
+    space = SpaceBuilder()
+    _device_plane(space, chip, found, step, module.name, program_id, fitting)
+    space.hlo_proto(module.name, program_id, program)
+    info = {
+        **run_info,
+        "kind": "compiled",
+        "topology": topology,
+        "static_peak_bytes": static_peak_bytes,
+        "host_bytes": host_bytes,
+        "estimates": _estimates(step, timer.constants, band_ps),
+        "notes": [
+            "one device of the program is drawn: all run the same",
+            f"{fitting} equal steps: a compile knows no differences between steps",
+            *step.notes,
+        ],
+    }
+    space.plane(RUN_INFO_PLANE, stats={"run_info": json.dumps(info)})
+    return space.write(path)
+
+
+def _device_plane(
+    space: SpaceBuilder, device_type: str, chip: Chip, step: Step, program: str, program_id: int, steps: int
+) -> None:
+    plane = space.plane(
+        DEVICE_PLANE,
+        stats={
+            "device_type_string": device_type,
+            "peak_teraflops_per_second": chip.peak_tflops,
+            "peak_hbm_bw_gigabytes_per_second": chip.hbm_bytes_per_s / 1e9,
+        },
+    )
+    marks, modules, core, in_flight = (
+        plane.line(name) for name in ("Steps", "XLA Modules", "XLA Ops", "Async XLA Ops")
+    )
+    ids = _metadata(plane, step, program_id)
+    for number in range(steps):
+        offset = number * step.duration_ps
+        marks.event(str(number), offset, step.duration_ps)
+        modules.event(f"{program}({program_id})", offset, step.duration_ps, stats={"run_id": number + 1})
+        _draw(core, step.core, ids, offset)
+        _draw(in_flight, step.in_flight, ids, offset)
+
+
+def _metadata(plane: PlaneBuilder, step: Step, program_id: int) -> list[int]:
+    """Event metadata of every instruction that appears, in the order of their numbers."""
+    return [
+        plane.metadata(
+            profile_text.hlo_text(each),
+            display_name=each.name,
+            stats=profile_text.stats(each, program_id, number, step.sources[each.name]),
+        )
+        for number, each in enumerate(step.instructions, start=1)
+    ]
+
+
+def _draw(line: LineBuilder, spans: Spans, ids: list[int], offset_ps: int) -> None:
+    for op, start, duration in zip(spans.op, spans.start_ps, spans.duration_ps, strict=True):
+        line.event(ids[op], offset_ps + start, duration)
+
+
+def _estimates(step: Step, constants: Constants, band_ps: list[int]) -> dict[str, Any]:
+    """What the run info says of the times: band, time by source, constants."""
+    own, calls = Counter[str](), Counter[str]()
+    for op, duration in zip(step.core.op, step.core.duration_ps, strict=True):
+        source = step.sources[step.instructions[op].name]
+        calls[source] += 1
+        if source != "contents":  # contains the others
+            # What a start op starts is in flight: on the core its wait counts.
+            own[source] += duration
+    return {
+        "step_s": step.duration_ps / 1e12,
+        "step_s_band": [each / 1e12 for each in band_ps],
+        "sources": {
+            source: {"meaning": SOURCES[source], "core_s": own[source] / 1e12, "events": calls[source]}
+            for source in SOURCES
+            if calls[source]
+        },
+        "constants": {name: constant.to_dict() for name, constant in constants.table.items()},
+        "not_estimated": [
+            "gaps between ops, and what the host adds to a step",
+            "stragglers and skew between devices",
+            "uneven experts: every device is taken to get the mean number of rows",
+            "what a layout (sa_q_layout and its like) changes at run time",
+        ],
+    }

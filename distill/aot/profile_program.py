@@ -1,0 +1,81 @@
+"""The program that a compiled profile carries: its HLO proto without what nobody reads."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import distill
+from profiler.hlo.schema import hlo
+
+_BODY = re.compile(rb'"body"\s*:\s*"[^"]*"')
+_LONGEST_LITERAL = 64  # bytes; scalars stay, since trip counts come from them
+_LIBRARIES = ("site-packages", "dist-packages")
+_HBM, _HOST = 0, 5  # buffer colours: memory spaces
+
+
+def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None) -> bytes:
+    """An ``HloProto`` without kernel byte code and array literals, with the totals of its buffer assignment.
+
+    Args:
+        data: serialized ``HloProto`` or ``HloModuleProto``.
+        static_peak_bytes: device memory that the program occupies, arguments included; None if not known.
+        host_bytes: memory that it occupies on the host.
+    """
+    wrapped = hlo().HloProto()
+    try:
+        wrapped.ParseFromString(data)
+        bare = not wrapped.hlo_module.computations
+    except Exception:  # protobuf's DecodeError; its class differs between protobuf implementations
+        bare = True
+    if bare:
+        wrapped = hlo().HloProto()
+        wrapped.hlo_module.ParseFromString(data)
+    for computation in wrapped.hlo_module.computations:
+        for instruction in computation.instructions:
+            if instruction.metadata.source_file:
+                instruction.metadata.source_file = _portable(instruction.metadata.source_file)
+            if len(instruction.literal) > _LONGEST_LITERAL:
+                instruction.literal = b""
+            if b'"body"' in instruction.backend_config:
+                instruction.backend_config = _BODY.sub(b'"body":""', instruction.backend_config)
+            payload = instruction.backend_config_payload
+            if b'"body"' in payload.value:
+                payload.value = _BODY.sub(b'"body":""', payload.value)
+    names = wrapped.hlo_module.stack_frame_index.file_names
+    names[:] = [_portable(name) for name in names]
+    for index, payload in enumerate(wrapped.hlo_module.payloads):
+        wrapped.hlo_module.payloads[index] = _BODY.sub(b'"body":""', payload)
+    if static_peak_bytes and not wrapped.buffer_assignment:
+        wrapped.buffer_assignment = _assignment(static_peak_bytes, host_bytes or 0)
+    result: bytes = wrapped.SerializeToString()
+    return result
+
+
+def fingerprint(data: bytes) -> int:
+    """A number for the program that changes with its text: 63 bits, as ``program_id``."""
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "little") >> 1
+
+
+def portable(source: str) -> str:
+    """A source file without the folders of the machine that compiled: from its package on."""
+    for root in (str(Path(distill.__file__).parent.parent), *_LIBRARIES):
+        _, found, rest = source.rpartition(f"{root}/")
+        if found:
+            return rest
+    return source
+
+
+def _portable(source: bytes) -> bytes:
+    return portable(source.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _assignment(device_bytes: int, host_bytes: int) -> bytes:
+    """A ``BufferAssignmentProto`` of one allocation per memory: libtpu gives none, only totals."""
+    found = hlo().BufferAssignmentProto()
+    found.buffer_allocations.add(index=0, size=device_bytes, color=_HBM)
+    if host_bytes:
+        found.buffer_allocations.add(index=1, size=host_bytes, color=_HOST)
+    data: bytes = found.SerializeToString()
+    return data
