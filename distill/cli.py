@@ -1,8 +1,8 @@
-"""The ``distill`` command: train, compare two recipes, climb from one to the other knob by knob.
+"""The ``distill`` command: train, compare two recipes, climb from one to the other knob by knob, compile for a TPU.
 
-What a command computes goes to stdout, progress and notes to stderr. Exit codes: 0 fine, 1 the run failed, 2 usage,
-3 unreadable input, 4 not comparable, 70 a bug of ours, 130 interrupted. Every failure prints one line; ``--debug`` adds
-the traceback. Nothing heavy is imported at the top: the environment must be set before jax starts.
+What a command computes goes to stdout, progress and notes to stderr. Exit codes: 0 fine, 1 the run failed or does not
+fit, 2 usage, 3 unreadable input, 4 not comparable, 70 a bug of ours, 130 interrupted. Every failure prints one line;
+``--debug`` adds the traceback. Nothing heavy is imported at the top: the environment must be set before jax starts.
 """
 
 from __future__ import annotations
@@ -84,6 +84,27 @@ def build_parser() -> argparse.ArgumentParser:
     compare.set_defaults(run=run_compare)
     ladder.set_defaults(run=run_ladder)
 
+    compiling = commands.add_parser("compile", help="compile one recipe's step for a TPU, without one: does it fit?")
+    compiling.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
+    compiling.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDES_HELP)
+    compiling.add_argument(
+        "--topology", metavar="NAME", help="the slice, see `distill topologies` (default: the recipe's hardware)"
+    )
+    compiling.add_argument("-o", "--output", metavar="OUT", type=Path, help="folder for program and schedule")
+    compiling.add_argument(
+        "--quick", action="store_true", help="end when memory, calls and schedule are known; without final cycles"
+    )
+    compiling.add_argument(
+        "--cache", metavar="DIR", type=Path, help="where compiles are kept (default: the user's cache)"
+    )
+    compiling.add_argument("--format", choices=("text", "json"), default="text", help="of stdout (default: text)")
+    compiling.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+    compiling.set_defaults(run=run_compile)
+
+    topologies = commands.add_parser("topologies", help="list the slices that can be compiled for")
+    topologies.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+    topologies.set_defaults(run=run_topologies)
+
     recipes = commands.add_parser("recipes", help="list the recipes that come with the package")
     recipes.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
     recipes.set_defaults(run=run_recipes)
@@ -139,6 +160,40 @@ def run_recipes(args: argparse.Namespace) -> None:
         )
 
 
+def run_compile(args: argparse.Namespace) -> int:
+    """``distill compile RECIPE``; 1 if it does not fit."""
+    from distill.aot import Cache, compile_step
+    from distill.aot.report import end_progress, stderr_progress, to_json, to_text
+    from distill.config import load
+
+    loaded = load(args.recipe, args.overrides)
+    _announce(loaded)
+    topology = args.topology or loaded.config.hardware
+    if not topology:
+        raise UsageError("the recipe names no hardware", remedy="--topology NAME; `distill topologies` lists them")
+    try:
+        compiled = compile_step(
+            loaded.config,
+            topology,
+            out=args.output,
+            quick=args.quick,
+            progress=stderr_progress(),
+            cache=Cache(args.cache),
+        )
+    finally:
+        end_progress()
+    print((to_json if args.format == "json" else to_text)(compiled), end="")
+    return 0 if compiled.fits else 1
+
+
+def run_topologies(args: argparse.Namespace) -> None:
+    """``distill topologies``."""
+    from distill.aot.topology import topologies
+
+    for each in topologies():
+        print(f"{each.size_name:12} {each.name:16} {each.chips:5} chips {each.devices:5} devices  {each.chip.name}")
+
+
 def _plan(args: argparse.Namespace) -> Any:
     from distill.runs import Plan
 
@@ -189,7 +244,7 @@ def _one_line(message: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message)
 
 
-def _run(argv: Sequence[str]) -> None:
+def _run(argv: Sequence[str]) -> int:
     parser = build_parser()
     args, rest = parser.parse_known_args(argv)
     # argparse takes positionals in one piece only; overrides may also follow the options.
@@ -199,9 +254,10 @@ def _run(argv: Sequence[str]) -> None:
         args.overrides.append(word)
     if not hasattr(args, "run"):
         parser.print_help()
-        return
-    args.run(args)
+        return 0
+    code: int | None = args.run(args)
     sys.stdout.flush()
+    return code or 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -216,7 +272,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     debug = "--debug" in argv
     try:
-        _run(argv)
+        return _run(argv)
     except KeyboardInterrupt as stop:
         if str(stop):
             _note(str(stop))
@@ -229,7 +285,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         remedy = "" if debug else "; run again with --debug and report it"
         return _fail(f"unexpected {what} (a bug in distill{remedy})", EXIT_BUG, debug)
-    return 0
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
