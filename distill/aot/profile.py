@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distill.aot import profile_program, profile_text, timing_schedule
+from distill.aot import profile_program, profile_text
+from distill.aot.dump import Schedule
 from distill.aot.model_constants import Constant, Constants, constants_of
 from distill.aot.profile_layout import Spans, Step, lay_out
 from distill.aot.timing import SOURCES, Timer
+from distill.aot.timing_schedule import cycles_of
 from distill.tracing import RUN_INFO_PLANE
 from profiler import hlo
 from profiler.errors import UsageError
@@ -29,7 +31,7 @@ MAX_EVENTS = 350_000
 
 def write_profile(
     hlo_proto: bytes,
-    schedule: str | None,
+    schedule: Schedule | None,
     *,
     chip: str,
     topology: str,
@@ -44,7 +46,7 @@ def write_profile(
 
     Args:
         hlo_proto: the final program, an ``HloProto`` or ``HloModuleProto``, with its schedule.
-        schedule: text of the compiler's ``*.schedule.txt``; None without one.
+        schedule: the plan of the compiler's scheduler (distill.aot.dump.read_schedule); None without one.
         chip: as JAX names the device kind, "TPU7x".
         topology: as the compiler was given it, "tpu7x:4x4x4".
         run_info: keys of docs/run-info.md; ``kind`` and ``estimates`` are added.
@@ -63,7 +65,7 @@ def write_profile(
     if steps < 1:
         raise UsageError("a profile needs at least one step")
     module = hlo.parse(hlo_proto)
-    timer = Timer(found, constants_of(found, constants), timing_schedule.parse(schedule or ""))
+    timer = Timer(found, constants_of(found, constants), cycles_of(schedule))
     step = lay_out(module, timer)
     events = len(step.core) + len(step.in_flight)
     fitting = max(1, min(steps, MAX_EVENTS // max(1, events)))

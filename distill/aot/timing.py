@@ -17,7 +17,7 @@ from typing import Literal
 from distill.aot.model import GroupedMatmul, KernelModel
 from distill.aot.model_calls import describe
 from distill.aot.model_constants import BLOCK_CYCLES, VISIT_CYCLES, Constants, End
-from distill.aot.timing_schedule import Schedule
+from distill.aot.timing_schedule import ScheduledCycles
 from distill.aot.timing_traffic import HOST, leaves, size, traffic
 from profiler.analysis.opfacts import ELEMENTWISE, MOVES, REDUCTIONS
 from profiler.hardware import Chip
@@ -82,7 +82,7 @@ class Timer:
 
     chip: Chip
     constants: Constants
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: ScheduledCycles = field(default_factory=ScheduledCycles)
 
     def at(self, end: End) -> Timer:
         """The same with all constants at one end of their ranges."""
@@ -136,7 +136,7 @@ class Timer:
         moved = bytes_moved.hbm + bytes_moved.vmem / self.constants["vmem_ratio"]
         roofline = _estimate(self._roofline_s(instruction.flops or 0.0, moved), "roofline")
         per_us = self.schedule.cycles_per_us or self.constants["compiler_cycles"]
-        scheduled = self.schedule.cycles(instruction.name, instruction.opcode, instruction.op_name)
+        scheduled = self.schedule.find(instruction.name, instruction.opcode, instruction.op_name)
         for cycles, source in ((final_cycles(instruction), "compiler cycles"), (scheduled, "schedule")):
             if cycles is None or cycles <= 1:  # the schedule gives what it does not cost one cycle
                 continue

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 import profiler
-from distill.aot import profile, timing_schedule
+from distill.aot import profile
+from distill.aot.dump import ComputationSchedule, Schedule, Scheduled
 from distill.aot.model_constants import constants_of
 from distill.aot.profile import write_profile
 from distill.aot.profile_layout import Step, lay_out
 from distill.aot.profile_program import portable, stripped
 from distill.aot.timing import Estimate, Timer
+from distill.aot.timing_schedule import cycles_of
 from profiler import hlo
 from profiler.errors import UsageError
 from profiler.hardware import CHIPS
@@ -163,12 +165,12 @@ def gathering(*between: Row) -> bytes:
     return program.bytes()
 
 
-def timer(schedule: str = "") -> Timer:
-    return Timer(CHIP, constants_of(CHIP), timing_schedule.parse(schedule))
+def timer(schedule: Schedule | None = None) -> Timer:
+    return Timer(CHIP, constants_of(CHIP), cycles_of(schedule))
 
 
-def laid_out(data: bytes, schedule: str = "") -> Step:
-    return lay_out(hlo.parse(data), timer(schedule))
+def laid_out(data: bytes) -> Step:
+    return lay_out(hlo.parse(data), timer())
 
 
 def spans(step: Step) -> list[tuple[str, int, int]]:
@@ -184,7 +186,7 @@ def write(data: bytes, path: Path, **changes: Any) -> Path:
         "chip": "TPU7x", "topology": "tpu7x:2x2x1", "run_info": {"layers": 3}, "static_peak_bytes": 5 * MIB,
         "host_bytes": MIB, "path": path,
     }  # fmt: skip
-    return write_profile(data, changes.pop("schedule", None), **(settings | changes))
+    return write_profile(data, None, **(settings | changes))
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ def test_transfers_of_one_queue_follow_each_other() -> None:
 # --- durations --------------------------------------------------------------------------------------------------------
 
 
-def estimate(*rows: Row, name: str, schedule: str = "") -> Estimate:
+def estimate(*rows: Row, name: str, schedule: Schedule | None = None) -> Estimate:
     program = Program()
     program.computation("main", *rows)
     return timer(schedule).estimate(hlo.parse(program.bytes()).instructions[name])
@@ -341,14 +343,10 @@ def test_a_copy_to_the_host_goes_over_its_link() -> None:
     assert estimate(*rows, name="out") == Estimate(round(32 * MIB / 32e9 * 1e12), "host link bytes")
 
 
-def scheduled(name: str, opcode: str, cycles: float, op_name: str = "") -> str:
-    """A schedule dump of one instruction."""
-    metadata = f'metadata {{\n op_name: "{op_name}"\n }}\n' if op_name else ""
-    return (
-        f'hlo_module {{\n computations {{\n instructions {{\n name: "{name}"\n opcode: "{opcode}"\n {metadata}'
-        " id: 77\n }\n }\n}\ncomputation_schedules {\n computation_id: 1\n instructions {\n id: 77\n"
-        f" start_timestamp_cycles: 100\n end_timestamp_cycles: {100 + cycles}\n }}\n cycles_per_microsecond: 1900\n}}\n"
-    )
+def scheduled(name: str, opcode: str, cycles: float, op_name: str = "") -> Schedule:
+    """A schedule of one instruction."""
+    instruction = Scheduled(name, opcode, op_name, 100.0, 100.0 + cycles, 0)
+    return Schedule({"main": ComputationSchedule("main", (instruction,), cycles, 0.0, 0)}, 1900.0)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
