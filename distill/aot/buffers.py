@@ -19,8 +19,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from distill.aot.names import Place, place
-from profiler.hlo import HloModule
+from distill.aot.names import NOWHERE, Namer, Place
+from profiler.hlo import HloModule, shapes
 from profiler.xplane.schema import BOOL, BYTES, INT32, INT64, build_messages
 
 HBM, HOST = 0, 5  # memory spaces ("colours") of a TPU program
@@ -123,14 +123,14 @@ def _simulate(trace: Any, buffers: dict[int, Any]) -> tuple[int, dict[int, set[i
     """
     owner: dict[int, int] = {}
     users: dict[int, set[int]] = defaultdict(set)  # of memory that is held
-    names: dict[int, set[int]] = defaultdict(set)  # all that ever used it
+    sharers: dict[int, set[int]] = defaultdict(set)  # all that ever use it
     size = peak = 0
-    at_peak: dict[int, set[int]] = {}
+    at_peak: list[int] = []
     grown = False  # since the last look at the peak
     for event in trace.events:
         if event.kind == _FREE:
             if grown and size > peak:
-                peak, at_peak = size, {root: set(names[root]) for root in users}
+                peak, at_peak = size, list(users)
             grown = False
             root = owner.get(event.buffer, event.buffer)
             users[root].discard(event.buffer)
@@ -144,16 +144,17 @@ def _simulate(trace: Any, buffers: dict[int, Any]) -> tuple[int, dict[int, set[i
             size += buffers[root].size
             grown = True
         users[root].add(event.buffer)
-        names[root].add(event.buffer)
-    return peak, at_peak
+        sharers[root].add(event.buffer)
+    return peak, {root: sharers[root] for root in at_peak}
 
 
 def _grouped(module: HloModule, buffers: dict[int, Any], held: dict[int, set[int]]) -> tuple[LiveBuffer, ...]:
     """The buffers with names, those of one place and shape together, largest first."""
+    namer = Namer(module)
     groups: dict[tuple[Place, str], list[tuple[int, str, str]]] = defaultdict(list)
     for root, sharers in held.items():
-        named = [_named(module, buffers[buffer]) for buffer in sorted({root} | sharers)]
-        where, shape, instruction, op_name = max(named, key=lambda each: each[0].detail)
+        named = [_named(module, namer, buffers[buffer]) for buffer in sorted({root} | sharers)]
+        where, shape, instruction, op_name = max(named, key=lambda each: each[0].certainty)
         groups[where, shape].append((buffers[root].size, instruction, op_name))
     live = [
         LiveBuffer(where, shape, sum(size for size, *_ in found), len(found), *found[0][1:])
@@ -162,21 +163,19 @@ def _grouped(module: HloModule, buffers: dict[int, Any], held: dict[int, set[int
     return tuple(sorted((each for each in live if each.bytes), key=lambda each: -each.bytes))
 
 
-def _named(module: HloModule, buffer: Any) -> tuple[Place, str, str, str]:
+def _named(module: HloModule, namer: Namer, buffer: Any) -> tuple[Place, str, str, str]:
     """(place, shape, instruction, name stack) of a buffer."""
-    from profiler.hlo import shapes
-
     proto = module.protos.get(buffer.defined_at.instruction_id)
     name = module.name_of(proto) if proto is not None else buffer.defined_at.instruction_name.decode("utf-8", "replace")
     instruction = module.instructions.get(name)
     if instruction is None:
-        return Place("", "", 0), "", name, ""
+        return NOWHERE, "", name, ""
     shape = instruction.proto.shape
     for index in buffer.defined_at.shape_index:
         if index >= len(shape.tuple_shapes):
             break
         shape = shape.tuple_shapes[index]
-    return place(instruction), shapes.text(shape).partition("{")[0], name, instruction.op_name
+    return namer.place(instruction), shapes.text(shape).partition("{")[0], name, instruction.op_name
 
 
 @cache

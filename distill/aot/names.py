@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from profiler.analysis import namestack
+from profiler.hlo import HloModule
 from profiler.hlo.module import Instruction
 
-_KEY = re.compile(r"\['?([^'\]]+)'?\]|\.(\w+)")
 # Arguments of the step by the start of their path, see distill.step.
 _ARGUMENTS = (
     ("state.params", "student parameters"),
@@ -17,13 +18,18 @@ _ARGUMENTS = (
     ("teacher", "teacher parameters"),
     ("batch", "batch"),
 )
+_KEY = re.compile(r"\['?([^'\]]+)'?\]|\.(\w+)")
 _PROGRAM = namestack.ProgramFacts(named=True, differentiated=True, teacher=True, student=True)
 # Scopes that say how something is computed, not what.
-_IDLE = namestack.PLUMBING | {"vmap", "layers", "train_step", "pallas_call", "teacher", "student"}
-
-_LAYOUT = frozenset({"bitcast", "copy", "copy-start", "copy-done", "get-tuple-element"})
+_IDLE = namestack.PLUMBING | {
+    "vmap", "layers", "train_step", "pallas_call", "teacher", "student", "dynamic_update_index_in_dim",
+    "dynamic_index_in_dim",
+}  # fmt: skip
+# Instructions that hand a value on, if they have no name stack of their own; the first ones in any case.
+_LAYOUT = frozenset({"bitcast", "copy", "copy-start", "copy-done", "get-tuple-element", "parameter"})
 _HANDED_ON = _LAYOUT | {"reshape", "transpose", "convert", "broadcast"}
-_MOST_STEPS = 8
+_MOST_STEPS = 12
+_LAYER_INPUT = "decoder_layer_input"
 
 
 @dataclass(frozen=True)
@@ -31,73 +37,120 @@ class Place:
     """Where a buffer belongs.
 
     Attributes:
-        part: "student parameters", "teacher parameters", "optimizer state", "batch", or the phase that computes it:
-            "student forward", "re-run", …; "saved for backward" for what a scan keeps of every layer.
+        part: "student parameters", "teacher parameters", "optimizer state" or "batch"; "saved for backward" and
+            "gradients" for what a loop over layers stacks up; else the phase that computes it: "student forward",
+            "re-run", …; "" if unknown.
         tensor: model scopes, innermost last, or the parameter's path: ``moe_block/moe_wi_0``; "" if unknown.
-        detail: how much is known, to choose among instructions that share one buffer.
+        certainty: to choose among instructions that share one buffer, 0 for nothing known.
     """
 
     part: str
     tensor: str
-    detail: int
+    certainty: int
 
 
-def place(instruction: Instruction) -> Place:
-    """Where the output of an instruction belongs."""
-    op_name = instruction.op_name
-    if instruction.opcode == "parameter" and "/" not in op_name:
-        for start, part in _ARGUMENTS:
-            if op_name.startswith(start):
-                keys = [a or b for a, b in _KEY.findall(op_name.removeprefix(start))]
-                return Place(part, "/".join(key for key in keys if not key.isdigit()) or op_name, 9)
-    stored = _stored(instruction)
-    if stored is not None:
-        loop_input = stored.opcode in ("parameter", "get-tuple-element")
-        return Place("saved for backward", "decoder_layer_input" if loop_input else _tensor(stored.op_name), 8)
-    source = _source(instruction)
-    if source.opcode in ("parameter", "get-tuple-element", "while", "tuple") or "/" not in source.op_name:
-        return Place("", "", 0)
-    stack = namestack.parse(source.op_name)
-    tensor = _tensor(source.op_name)
-    phase = namestack.phase_of(stack, source.name, _PROGRAM)
-    return Place(phase or "", tensor or stack.leaf, 2 + bool(tensor) if phase else 1)
+NOWHERE = Place("", "", 0)
 
 
-def _tensor(op_name: str) -> str:
-    """The model's scopes of a name stack; the kernel's name where it has one."""
-    scopes: list[str] = []
-    for segment in namestack.parse(op_name).segments[:-1]:
-        core = segment.core.removeprefix("_")
-        if core and core not in _IDLE and "->" not in core and core not in scopes:
-            scopes.append(core)
-    return "/".join(scopes)
+class Namer:
+    """Places of the instructions of one module."""
+
+    def __init__(self, module: HloModule):
+        self._module = module
+
+    def place(self, instruction: Instruction) -> Place:
+        """Where the output of an instruction belongs."""
+        stacked = self._stacked(instruction)
+        if stacked is not None:
+            source = self._source(stacked, through_loops=False)
+            backward = "transpose(" in instruction.op_name
+            carried = source.opcode == "get-tuple-element" and not backward  # what one layer hands to the next
+            tensor = _LAYER_INPUT if carried else _tensor(source)
+            return Place("gradients" if backward else "saved for backward", tensor, 8)
+        argument = _argument(instruction)
+        if argument is not None:
+            return argument
+        source = self._source(instruction)
+        argument = _argument(source)
+        if argument is not None:  # a copy of one: elsewhere, or laid out anew
+            return Place(f"copy of {argument.part}", argument.tensor, 1)
+        stack = _stack(source)
+        phase = namestack.phase_of(stack, source.name, _PROGRAM) if stack.leaf else None
+        if source.opcode in ("while", "tuple", "constant") or phase is None:
+            return NOWHERE
+        tensor = _tensor(source)
+        return Place(phase, tensor or stack.leaf, 3 if tensor else 2)
+
+    def _stacked(self, instruction: Instruction) -> Instruction | None:
+        """What a loop's dynamic-update-slice writes into the array of all layers; None if this is none."""
+        if "/while/body" not in instruction.op_name or not instruction.op_name.endswith("dynamic_update_slice"):
+            return None
+        own = instruction.proto.shape.dimensions
+        parts = (each for each in self._operands(instruction) if len(each.proto.shape.dimensions) > 0)
+        return next((each for each in parts if own and each.proto.shape.dimensions != own), None)
+
+    def _source(self, instruction: Instruction, *, through_loops: bool = True) -> Instruction:
+        """What an instruction without a name of its own only hands on, moves or lays out anew."""
+        for _ in range(_MOST_STEPS):
+            silent = instruction.opcode in _LAYOUT or "/" not in instruction.op_name
+            if instruction.opcode not in _HANDED_ON or not silent:
+                break
+            before = self._before(instruction, through_loops)
+            if before is None:
+                break
+            instruction = before
+        return instruction
+
+    def _before(self, instruction: Instruction, through_loops: bool) -> Instruction | None:
+        """Where the value of an instruction comes from, out of fusions and loops as well."""
+        operands = self._operands(instruction)
+        if instruction.opcode == "parameter":
+            caller = self._callers.get(instruction.computation)
+            number = instruction.proto.parameter_number
+            given = self._operands(caller) if caller is not None and caller.opcode != "while" else []
+            return given[number] if number < len(given) else None
+        if instruction.opcode == "get-tuple-element" and operands and operands[0].opcode == "parameter":
+            caller, index = self._callers.get(instruction.computation), instruction.proto.tuple_index
+            loop = caller if caller is not None and caller.opcode == "while" and through_loops else None
+            initial = self._operands(loop) if loop is not None else []
+            elements = self._operands(initial[0]) if initial and initial[0].opcode == "tuple" else []
+            return elements[index] if index < len(elements) else None
+        return operands[0] if operands else None
+
+    def _operands(self, instruction: Instruction) -> list[Instruction]:
+        table = self._module.instructions
+        return [table[name] for name in instruction.operands if name in table]
+
+    @cached_property
+    def _callers(self) -> dict[str, Instruction]:
+        """The instruction that calls a computation; of several the last."""
+        return {name: each for each in self._module.instructions.values() for name in each.called}
 
 
-def _stored(instruction: Instruction) -> Instruction | None:
-    """What a scan's dynamic-update-slice writes into the array of all layers; None if it is something else."""
-    body_of_scan = "dynamic_update_slice" in instruction.op_name and "/while/body" in instruction.op_name
-    if not body_of_scan or "transpose(" in instruction.op_name:
+def _argument(instruction: Instruction) -> Place | None:
+    """The place of an argument of the step, whose name stack is its path; None for everything else."""
+    path = instruction.op_name
+    if instruction.opcode != "parameter" or "/" in path:
         return None
-    own, empty = instruction.shape, not instruction.proto.shape.dimensions
-    written = [each for each in _operands(instruction) if each.shape != own and each.proto.shape.dimensions]
-    return None if empty or not written else _source(written[0])
+    for start, part in _ARGUMENTS:
+        if path.startswith(start):
+            keys = [quoted or plain for quoted, plain in _KEY.findall(path.removeprefix(start))]
+            return Place(part, "/".join(key for key in keys if not key.isdigit()) or path, 9)
+    return None
 
 
-def _source(instruction: Instruction) -> Instruction:
-    """What an instruction without a name of its own only hands on or lays out anew."""
-    for _ in range(_MOST_STEPS):
-        operands = _operands(instruction)
-        moves = instruction.opcode in _HANDED_ON and (instruction.opcode in _LAYOUT or "/" not in instruction.op_name)
-        if (
-            not moves
-            or not operands
-            or (instruction.opcode == "get-tuple-element" and operands[0].opcode == "parameter")
-        ):
-            break
-        instruction = operands[0]
-    return instruction
+def _stack(instruction: Instruction) -> namestack.Stack:
+    """The name stack of an instruction; where it has none, that of the last instruction fused into it."""
+    own = instruction.op_name
+    inside = next((text for text in reversed(instruction.fused_op_names) if "/" in text), "")
+    return namestack.parse(own if "/" in own else inside)
 
 
-def _operands(instruction: Instruction) -> list[Instruction]:
-    table = instruction.module.instructions
-    return [table[name] for name in instruction.operands if name in table]
+def _tensor(instruction: Instruction) -> str:
+    """The model's scopes around an instruction or what is fused into it, with the kernel's name where it has one."""
+    for text in (instruction.op_name, *reversed(instruction.fused_op_names)):
+        cores = (segment.core.removeprefix("_") for segment in namestack.parse(text).segments[:-1])
+        scopes = dict.fromkeys(core for core in cores if core and core not in _IDLE and "->" not in core)
+        if scopes:
+            return "/".join(scopes)
+    return ""

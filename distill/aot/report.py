@@ -7,21 +7,14 @@ import sys
 import time
 from typing import Any
 
+from distill.aot.buffers import LiveBuffer
 from distill.aot.compiler import Compiled, Progress
 from distill.aot.errors import OutOfMemory, OutOfVmem
+from distill.config import Config
 
 GIB = 1 << 30
 _MOST_BUFFERS = 12
 _EVERY_S = 10  # between two lines, where stderr is no terminal
-
-# What was tried with the qwen3-30b recipes, in the order of its cost; see docs/distill/compile.md.
-_REMEDIES = (
-    "a smaller per_device_batch_size",
-    "decoder_layer_input=offload: the layer inputs go to host memory",
-    "context=remat: attention output and log-sum-exp are computed again",
-    "a larger loss_chunks: logits exist a part of the sequence at a time",
-    "more devices along ici_fsdp_parallelism: parameters and optimizer state are split further",
-)
 
 
 def to_dict(compiled: Compiled) -> dict[str, Any]:
@@ -59,7 +52,7 @@ def to_dict(compiled: Compiled) -> dict[str, Any]:
     }
 
 
-def _live(each: Any) -> dict[str, Any]:
+def _live(each: LiveBuffer) -> dict[str, Any]:
     return {
         "part": each.place.part,
         "tensor": each.place.tensor,
@@ -113,7 +106,7 @@ def _verdict(compiled: Compiled) -> str:
 def _why(compiled: Compiled) -> list[str]:
     error = compiled.error
     if isinstance(error, OutOfMemory):
-        return ["What can be changed:", *(f"  {remedy}" for remedy in _REMEDIES)]
+        return ["What can be changed", *(f"  {remedy}" for remedy in _remedies(compiled.config))]
     if isinstance(error, OutOfVmem):
         lines = [f"Smaller blocks or tiles: {', '.join(_setting(compiled, key) for key in error.knobs)}"] * bool(
             error.knobs
@@ -121,6 +114,27 @@ def _why(compiled: Compiled) -> list[str]:
         lines.append("Or a higher limit in xla_flags: --xla_tpu_scoped_vmem_limit_kib=N")
         return [*lines, f"The kernel: {error.op_name}"]
     return []
+
+
+def _remedies(config: Config) -> list[str]:
+    """What frees memory and is not done yet, roughly by what it costs; docs/distill/compile.md has measurements."""
+    custom = "" if config.remat_policy == "custom" else "remat_policy=custom "
+    batch, chunks = config.per_device_batch_size, config.loss_chunks
+    keeps_context = config.remat_policy == "custom" and config.context == "device"
+    known = (
+        (True, f"loss_chunks={2 * chunks}: logits exist a part of the sequence at a time, and are computed twice"),
+        (
+            config.remat_policy != "custom" or config.decoder_layer_input == "device",
+            f"{custom}decoder_layer_input=offload: what every layer is given goes to host memory",
+        ),
+        (keeps_context, "context=remat: attention runs forward a second time"),
+        (batch > 1, f"per_device_batch_size={batch - 1}"),
+        (
+            True,
+            "a larger slice, with more devices along ici_fsdp_parallelism: they share parameters and optimizer state",
+        ),
+    )
+    return [text for helps, text in known if helps]
 
 
 def _setting(compiled: Compiled, key: str) -> str:
@@ -158,7 +172,9 @@ def _calls(compiled: Compiled) -> list[str]:
 def _origin(compiled: Compiled) -> list[str]:
     seconds = ", ".join(f"{name} {value:.1f} s" for name, value in compiled.seconds.items())
     versions = ", ".join(f"{name} {version}" for name, version in compiled.versions.items() if version)
-    kind = "to the buffer assignment (--quick)" if compiled.quick else "to the end"
+    kind = (
+        "to the buffer assignment (--quick)" if compiled.quick else "to the end" if compiled.fits else "until it failed"
+    )
     lines = [
         f"Compiled {kind}{', from the cache' if compiled.from_cache else ''}: {seconds}",
         f"By {versions}; {', '.join(compiled.kernels)}",

@@ -6,8 +6,8 @@ a flag that it does not know, and cannot be interrupted.
 SPEC.json: ``config`` (every key), ``topology`` (a name), ``result`` (file to write). On stdout one JSON object a line
 says which phase has begun: ``{"phase": "compile"}``. The result has the seconds of each phase, the memory analysis of
 the finished program, the HBM that the compiler can use, the peak memory of this process, and the compiler's error, if
-any; or ``failed``, for a step that cannot be built. RESULT.target is there before the compile begins, with what is known
-by then. What libtpu logs goes to stderr.
+any; or ``failed``, for a step that cannot be built. RESULT.target is there before the compile begins, with what is
+known by then. What libtpu logs goes to stderr.
 """
 
 from __future__ import annotations
