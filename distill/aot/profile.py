@@ -25,8 +25,8 @@ from profiler.hardware import Chip, identify_tpu
 from profiler.xplane.write import LineBuilder, PlaneBuilder, SpaceBuilder
 
 DEVICE_PLANE = "/device:TPU:0"
-# An event takes about 16 bytes; more than this in a file leave room for little else within 8 MB.
-MAX_EVENTS = 350_000
+# A profile stays within this where one step does; an event takes about 15 bytes.
+MAX_BYTES, EVENT_BYTES = 8_000_000, 15
 
 
 def write_profile(
@@ -67,14 +67,16 @@ def write_profile(
     module = hlo.parse(hlo_proto)
     timer = Timer(found, constants_of(found, constants), cycles_of(schedule))
     step = lay_out(module, timer)
-    events = len(step.core) + len(step.in_flight)
-    fitting = max(1, min(steps, MAX_EVENTS // max(1, events)))
     band_ps = [lay_out(module, timer.at(end)).duration_ps for end in ("fast", "slow")]
 
     program = profile_program.stripped(hlo_proto, static_peak_bytes, host_bytes)
     program_id = profile_program.fingerprint(program)
     space = SpaceBuilder()
-    _device_plane(space, chip, found, step, module.name, program_id, fitting)
+    plane = _device_plane(space, chip, found)
+    ids = _metadata(plane, step, program_id)
+    room = MAX_BYTES - len(program) - len(plane.payload())
+    drawn = max(1, min(steps, room // (EVENT_BYTES * max(1, len(step.core) + len(step.in_flight)))))
+    _draw_steps(plane, step, ids, f"{module.name}({program_id})", drawn)
     space.hlo_proto(module.name, program_id, program)
     info = {
         **run_info,
@@ -85,7 +87,7 @@ def write_profile(
         "estimates": _estimates(step, timer.constants, band_ps),
         "notes": [
             "one device of the program is drawn: all run the same",
-            f"{fitting} equal steps: a compile knows no differences between steps",
+            f"{drawn} equal steps: a compile knows no differences between steps",
             *step.notes,
         ],
     }
@@ -93,10 +95,8 @@ def write_profile(
     return space.write(path)
 
 
-def _device_plane(
-    space: SpaceBuilder, device_type: str, chip: Chip, step: Step, program: str, program_id: int, steps: int
-) -> None:
-    plane = space.plane(
+def _device_plane(space: SpaceBuilder, device_type: str, chip: Chip) -> PlaneBuilder:
+    return space.plane(
         DEVICE_PLANE,
         stats={
             "device_type_string": device_type,
@@ -104,16 +104,6 @@ def _device_plane(
             "peak_hbm_bw_gigabytes_per_second": chip.hbm_bytes_per_s / 1e9,
         },
     )
-    marks, modules, core, in_flight = (
-        plane.line(name) for name in ("Steps", "XLA Modules", "XLA Ops", "Async XLA Ops")
-    )
-    ids = _metadata(plane, step, program_id)
-    for number in range(steps):
-        offset = number * step.duration_ps
-        marks.event(str(number), offset, step.duration_ps)
-        modules.event(f"{program}({program_id})", offset, step.duration_ps, stats={"run_id": number + 1})
-        _draw(core, step.core, ids, offset)
-        _draw(in_flight, step.in_flight, ids, offset)
 
 
 def _metadata(plane: PlaneBuilder, step: Step, program_id: int) -> list[int]:
@@ -126,6 +116,19 @@ def _metadata(plane: PlaneBuilder, step: Step, program_id: int) -> list[int]:
         )
         for number, each in enumerate(step.instructions, start=1)
     ]
+
+
+def _draw_steps(plane: PlaneBuilder, step: Step, ids: list[int], program: str, steps: int) -> None:
+    """The same step several times, without gaps; ``ids`` are the event metadata of its instructions."""
+    marks, modules, core, in_flight = (
+        plane.line(name) for name in ("Steps", "XLA Modules", "XLA Ops", "Async XLA Ops")
+    )
+    for number in range(steps):
+        offset = number * step.duration_ps
+        marks.event(str(number), offset, step.duration_ps)
+        modules.event(program, offset, step.duration_ps, stats={"run_id": number + 1})
+        _draw(core, step.core, ids, offset)
+        _draw(in_flight, step.in_flight, ids, offset)
 
 
 def _draw(line: LineBuilder, spans: Spans, ids: list[int], offset_ps: int) -> None:

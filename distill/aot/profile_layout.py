@@ -99,7 +99,7 @@ class _Machine:
             opcode = instruction.opcode
             if opcode in ("while", "conditional", "call"):
                 self._contain(instruction)
-            elif opcode.endswith("-start") or opcode in ("send", "recv"):
+            elif opcode.endswith("-start"):
                 self._start(instruction)
             elif opcode.endswith("-done"):
                 self._done(instruction)

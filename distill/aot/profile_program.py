@@ -9,14 +9,17 @@ from pathlib import Path
 import distill
 from profiler.hlo.schema import hlo
 
-_BODY = re.compile(rb'"body"\s*:\s*"[^"]*"')
+# What is read of a backend config: trip counts, kernels' cost estimates, and the compiler's cycles.
+_KEPT = re.compile(
+    rb'"(?:known_trip_count"\s*:\s*\{[^{}]*\}|cost_estimate"\s*:\s*\{[^{}]*\}|estimated_cycles"\s*:\s*"?\d+"?)'
+)
 _LONGEST_LITERAL = 64  # bytes; scalars stay, since trip counts come from them
 _LIBRARIES = ("site-packages", "dist-packages")
 _HBM, _HOST = 0, 5  # buffer colours: memory spaces
 
 
 def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None) -> bytes:
-    """An ``HloProto`` without kernel byte code and array literals, with the totals of its buffer assignment.
+    """An ``HloProto`` without kernel byte code, array literals and compiler settings, with its memory totals.
 
     Args:
         data: serialized ``HloProto`` or ``HloModuleProto``.
@@ -32,21 +35,22 @@ def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None)
     if bare:
         wrapped = hlo().HloProto()
         wrapped.hlo_module.ParseFromString(data)
+    payloads = list(wrapped.hlo_module.payloads)
     for computation in wrapped.hlo_module.computations:
         for instruction in computation.instructions:
             if instruction.metadata.source_file:
                 instruction.metadata.source_file = _portable(instruction.metadata.source_file)
             if len(instruction.literal) > _LONGEST_LITERAL:
                 instruction.literal = b""
-            if b'"body"' in instruction.backend_config:
-                instruction.backend_config = _BODY.sub(b'"body":""', instruction.backend_config)
             payload = instruction.backend_config_payload
-            if b'"body"' in payload.value:
-                payload.value = _BODY.sub(b'"body":""', payload.value)
+            config = instruction.backend_config or payload.value
+            if not config and 0 <= payload.id < len(payloads) and instruction.HasField("backend_config_payload"):
+                config = payloads[payload.id]
+            instruction.backend_config = _kept(config)
+            instruction.ClearField("backend_config_payload")
+    del wrapped.hlo_module.payloads[:]
     names = wrapped.hlo_module.stack_frame_index.file_names
     names[:] = [_portable(name) for name in names]
-    for index, payload in enumerate(wrapped.hlo_module.payloads):
-        wrapped.hlo_module.payloads[index] = _BODY.sub(b'"body":""', payload)
     if static_peak_bytes and not wrapped.buffer_assignment:
         wrapped.buffer_assignment = _assignment(static_peak_bytes, host_bytes or 0)
     result: bytes = wrapped.SerializeToString()
@@ -56,6 +60,12 @@ def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None)
 def fingerprint(data: bytes) -> int:
     """A number for the program that changes with its text: 63 bits, as ``program_id``."""
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "little") >> 1
+
+
+def _kept(config: bytes) -> bytes:
+    """The parts of a backend config that something reads, as JSON; nothing if there are none."""
+    parts = _KEPT.findall(config)
+    return b"{" + b",".join(parts) + b"}" if parts else b""
 
 
 def portable(source: str) -> str:

@@ -99,7 +99,8 @@ class Timer:
             moved = size(inner.proto.shape).total
             return _estimate(moved / self.constants["sparsecore"], "sparsecore bytes")
         if resource == "dma":
-            moved = traffic(inner).total if inner is not instruction else _copied(instruction)
+            # A copy-start's output names its operand again, so its bytes are read once and written once.
+            moved = traffic(inner).total if inner is not instruction else 2 * _operand_bytes(instruction)
             return _estimate(moved / (self.constants["xla_hbm_share"] * self.constants["hbm"]), "copy bytes")
         if instruction.custom_call_target == "tpu_custom_call":
             return self._kernel(instruction)
@@ -110,8 +111,7 @@ class Timer:
         inner = payload(instruction)
         if inner.opcode.removesuffix("-start") in COLLECTIVES:
             return "links"
-        if inner.opcode in ("copy-start", "copy", "async-start", "send", "recv", "dynamic-slice",
-                            "dynamic-update-slice") and self._host_bytes(instruction):  # fmt: skip
+        if self._host_bytes(instruction):
             return "host"
         if instruction.opcode == "copy-start":
             return "dma"
@@ -171,7 +171,7 @@ class Timer:
 
     def _collective_s(self, instruction: Instruction) -> float:
         c, opcode = self.constants, instruction.opcode.removesuffix("-start")
-        operands = sum(size(proto.shape).total for proto in instruction.operand_protos)
+        operands = _operand_bytes(instruction)
         if opcode == "all-reduce":
             seconds = operands / c["all_reduce"]
         elif opcode in ("all-gather", "reduce-scatter"):
@@ -184,10 +184,13 @@ class Timer:
         return seconds + c["collective_latency"]
 
     def _host_bytes(self, instruction: Instruction) -> int:
-        """Bytes that go to or from the host; an array that stays there is not moved."""
+        """Bytes that an instruction carries to or from the host; 0 where it carries none."""
         inner = payload(instruction)
-        sides = [inner.proto.shape, *(proto.shape for proto in inner.operand_protos)]
-        return max((size(leaf).total for side in sides[:2] for leaf in leaves(side) if _on_host(leaf)), default=0)
+        if inner.opcode == "copy-start":  # its output names destination and source again
+            places = [*leaves(inner.proto.shape), *(proto.shape for proto in inner.operand_protos)]
+            on_host = any(place.layout.memory_space == HOST for place in places)
+            return _operand_bytes(inner) if on_host else 0
+        return traffic(inner).host if inner.opcode in ("copy", "dynamic-slice", "dynamic-update-slice") else 0
 
 
 def payload(instruction: Instruction) -> Instruction:
@@ -220,13 +223,8 @@ def _thread(instruction: Instruction) -> str:
     return called.thread if called else ""
 
 
-def _copied(start: Instruction) -> int:
-    """Bytes of a copy-start: its operand, read once and written once."""
-    return 2 * sum(size(proto.shape).total for proto in start.operand_protos)
-
-
-def _on_host(leaf: object) -> bool:
-    return bool(leaf.layout.memory_space == HOST)  # type: ignore[attr-defined]
+def _operand_bytes(instruction: Instruction) -> int:
+    return sum(size(proto.shape).total for proto in instruction.operand_protos)
 
 
 def _estimate(seconds: float, source: str) -> Estimate:

@@ -349,6 +349,21 @@ def scheduled(name: str, opcode: str, cycles: float, op_name: str = "") -> Sched
     return Schedule({"main": ComputationSchedule("main", (instruction,), cycles, 0.0, 0)}, 1900.0)
 
 
+def test_of_a_stack_of_layers_on_the_host_one_layer_is_carried() -> None:
+    program = Program()
+    program.computation(
+        "stored",
+        ("s.all", "parameter", (), {"dims": [48, MIB], "space": 5}),
+        ("s.one", "parameter", (), {"dims": [1, MIB], "parameter_number": 1}),
+        ("s.out", "dynamic-update-slice", ("s.all", "s.one"), {"dims": [48, MIB], "space": 5}),
+    )
+    rows = [("all", "parameter", (), {"dims": [48, MIB], "space": 5}), ("one", "parameter", (), {"dims": [1, MIB]})]
+    start = ("store-start", "async-start", ("all", "one"), {"calls": ["stored"], "type": TUPLE})
+    program.computation("main", *rows, start)
+    found = timer().estimate(hlo.parse(program.bytes()).instructions["store-start"])
+    assert found == Estimate(round(4 * MIB / 32e9 * 1e12), "host link bytes")
+
+
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -418,8 +433,11 @@ def test_equal_programs_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_would_grow_too_large_holds_fewer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "MAX_EVENTS", 8)
-    path = write(looped(fusion("work", 2)), tmp_path / "run.xplane.pb")
+    data = looped(fusion("work", 2))
+    size = write(data, tmp_path / "run.xplane.pb").stat().st_size
+    monkeypatch.setattr(profile, "EVENT_BYTES", MIB)  # four events a step
+    monkeypatch.setattr(profile, "MAX_BYTES", size + 8 * MIB)
+    path = write(data, tmp_path / "run.xplane.pb")
     trace = profiler.load(str(path))
     assert trace.run_info is not None
     assert "2 equal steps" in trace.run_info["notes"][1]
