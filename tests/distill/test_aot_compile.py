@@ -1,0 +1,304 @@
+"""Compiling for a TPU: names of slices, the worker's surroundings, the cache, and real compiles by libtpu."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distill import cli
+from distill.aot import Cache, OutOfMemory, OutOfVmem, compile_step, environment, find, topologies
+from distill.aot import cache as caching
+from distill.aot.buffers import Memory
+from distill.aot.compiler import Compiled
+from distill.aot.report import to_dict, to_text
+from distill.config import Config, load
+from profiler.errors import ProfilerError, UsageError
+
+GIB = 1 << 30
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "libtpu", "devices", "chip"),
+    [
+        ("v5e-16", "v5e:4x4", 16, "tpu-v5e"),
+        ("v5litepod-4", "v5e:2x2", 4, "tpu-v5e"),
+        ("v5p-8", "v5p:2x2x1", 4, "tpu-v5p"),
+        ("v6e-8", "v6e:2x4", 8, "tpu-v6e"),
+        ("v4-8", "v4:2x2x1", 4, "tpu-v4"),
+        ("tpu7x-4x4x4", "tpu7x:4x4x4", 128, "tpu-v7x"),
+        ("tpu7x-128", "tpu7x:4x4x4", 128, "tpu-v7x"),
+        ("tpu7x:2x2x1", "tpu7x:2x2x1", 8, "tpu-v7x"),
+        ("V7X-8", "tpu7x:2x2x1", 8, "tpu-v7x"),
+        ("v5p-4x4x12", "v5p:4x4x12", 192, "tpu-v5p"),
+    ],
+)
+def test_a_slice_is_found_by_the_names_that_people_write(name, libtpu, devices, chip):
+    found = find(name)
+    assert (found.libtpu_name, found.devices, found.chip.key) == (libtpu, devices, chip)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("tpu9-8", "no such topology"),
+        ("v5e", "no such topology"),
+        ("v5e-12", "sizes, in chips: 1, 4, 8"),
+        ("v5p-6", "TensorCores, 2 a chip: 8, 16"),
+        ("tpu7x-3x2x1", "the first two even"),
+        ("tpu7x-4x4", "3 axes"),
+        ("v6e-0x2", "2 axes"),
+        ("v6e-32x32", "256 chips at most"),
+    ],
+)
+def test_a_slice_that_does_not_exist_is_a_usage_error_with_what_does(name, says):
+    with pytest.raises(UsageError, match=says):
+        find(name)
+
+
+def test_every_listed_slice_is_found_by_both_its_names():
+    for each in topologies():
+        assert find(each.name) == find(each.size_name) == each
+
+
+def test_topologies_are_listed(capsys):
+    assert cli.main(["topologies"]) == 0
+    assert "tpu7x-128    tpu7x-4x4x4         64 chips   128 devices  TPU v7x" in capsys.readouterr().out
+
+
+# --- surroundings -----------------------------------------------------------------------------------------------------
+
+
+def test_the_recipes_flags_reach_libtpu_and_those_of_other_compilers_do_not():
+    config = Config(xla_flags=("--xla_tpu_a=1", "--xla_gpu_b=2", "--xla_dump_to=elsewhere"))
+    base = {"LIBTPU_INIT_ARGS": "--xla_tpu_a=0", "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "HOME": "h"}
+    found = environment.worker_environment(config, Path("dump"), base)
+    assert found["LIBTPU_INIT_ARGS"] == "--xla_tpu_a=0 --xla_tpu_a=1"
+    assert found["XLA_FLAGS"].startswith("--xla_dump_to=dump ")
+    assert "host_platform" not in found["XLA_FLAGS"]
+    assert (found["JAX_PLATFORMS"], found["HOME"]) == ("cpu", "h")
+
+
+def test_without_libtpu_it_is_said_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(environment, "versions", lambda: {"jax": "1", "jaxlib": "1", "libtpu": None, "tokamax": None})
+    with pytest.raises(ProfilerError, match=r"needs libtpu.*pip install 'profiler\[distill,tpu\]'"):
+        compile_step(load("tiny-qwen3-opt").config, "v5e-4", cache=Cache(tmp_path))
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def key(config=None, topology="v5e-2x2", flags="", quick=False, **versions):
+    return caching.key(config or Config(), topology, {"jax": "1", **versions}, flags, quick)
+
+
+def test_an_entry_is_named_by_all_that_decides_about_the_program_and_nothing_else():
+    different = [
+        key(),
+        key(Config(per_device_batch_size=3)),
+        key(Config(student_overrides={"head_dim": 64})),
+        key(topology="v5e-4x4"),
+        key(flags="--xla_tpu_a=1"),
+        key(libtpu="2"),
+        key(quick=True),
+    ]
+    assert len(set(different)) == len(different)
+    assert key(Config(run_name="a", hardware="v5e-4", data_shuffle_seed=3)) == key()
+
+
+def test_the_sources_of_the_program_are_part_of_the_name(monkeypatch):
+    before = key()
+    monkeypatch.setattr(caching, "SOURCES", caching.SOURCES[1:])
+    assert key() != before
+
+
+def test_an_entry_appears_whole_or_not_at_all(tmp_path):
+    cache = Cache(tmp_path)
+    with pytest.raises(KeyboardInterrupt), cache.making("a") as folder:
+        (folder / "half").touch()
+        raise KeyboardInterrupt
+    assert cache.find("a") is None
+    assert list(tmp_path.iterdir()) == []
+    for _ in range(2):  # two processes that make the same entry
+        with cache.making("a") as folder:
+            (folder / "whole").touch()
+    assert [path.name for path in cache.find("a").iterdir()] == ["whole"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def a_result(**changes):
+    memory = Memory(60 * GIB, 64 * GIB, 20 * GIB, 12 * GIB, ())
+    result = Compiled(
+        config=load("qwen3-30b-opt").config,
+        topology=find("tpu7x-4x4x4"),
+        quick=True,
+        folder=Path("out"),
+        module=None,
+        memory=memory,
+        calls=(),
+        capacity_bytes=95 * GIB,
+        error=None,
+        seconds={"compile": 40.0},
+        process_peak_bytes=None,
+        analysis={},
+        kernels=("splash attention (tokamax)", "megablox"),
+        versions={"jax": "1", "tokamax": None},
+        flags="",
+        from_cache=False,
+    )
+    return replace(result, **changes)
+
+
+def test_what_fits_says_how_much_is_left():
+    text = to_text(a_result())
+    assert text.startswith("Fits tpu7x-4x4x4, 128 devices (TPU v7x): 64.00 GiB of 95.00 GiB per device, 31.00 GiB left")
+    assert "host memory       12.00 GiB" in text
+
+
+def test_too_much_memory_says_how_much_and_what_is_left_to_try():
+    text = to_text(a_result(error=OutOfMemory(110 * GIB, 95 * GIB, ())))
+    assert "needs 110.00 GiB of HBM per device, 95.00 GiB are available, 15.00 GiB too much" in text
+    assert "context=remat" in text
+    assert "per_device_batch_size=5" in text
+    config = load("qwen3-30b-opt", ["context=remat", "decoder_layer_input=offload"]).config
+    text = to_text(a_result(config=config, error=OutOfMemory(110 * GIB, 95 * GIB, ())))
+    assert "context=remat" not in text
+    assert "decoder_layer_input" not in text
+
+
+def test_too_much_vmem_names_kernel_and_knobs_with_their_values():
+    error = OutOfVmem(80 << 20, 16 << 20, "gmm", "a/b", ("wi_tile_fwd_batch_seq", "wi_tile_fwd_embed_dim"))
+    text = to_text(a_result(error=error, memory=None))
+    assert "gmm needs 80.0 MiB of VMEM, 16.0 MiB are allowed" in text
+    assert "wi_tile_fwd_batch_seq=512, wi_tile_fwd_embed_dim=2048" in text
+
+
+def test_the_result_is_plain_json():
+    document = to_dict(a_result(error=OutOfVmem(2, 1, "gmm", "", ("a",))))
+    assert json.loads(json.dumps(document))["error"]["knobs"] == ["a"]
+    assert (document["fits"], document["peak_bytes"], document["host_bytes"]) == (False, 60 * GIB, 12 * GIB)
+
+
+def test_out_of_memory_ends_the_command_with_1(monkeypatch, capsys):
+    error = OutOfMemory(110 * GIB, 95 * GIB, ())
+    monkeypatch.setattr("distill.aot.compile_step", lambda *_, **__: a_result(error=error))
+    assert cli.main(["compile", "qwen3-30b-opt", "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "out of memory"
+
+
+def test_a_recipe_without_hardware_needs_a_topology(capsys):
+    assert cli.main(["compile", "tiny-qwen3-opt", "hardware="]) == 2
+    assert "--topology" in capsys.readouterr().err
+
+
+# --- the real compiler ------------------------------------------------------------------------------------------------
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="no TPU compiler: libtpu is missing"
+)
+LAYERS = 2
+SMALL = [
+    f"student_overrides.base_num_decoder_layers={LAYERS}",
+    f"teacher_overrides.base_num_decoder_layers={LAYERS}",
+    "dtype=bfloat16",
+    "max_target_length=256",
+    "per_device_batch_size=1",
+]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return Cache(tmp_path_factory.mktemp("cache"))
+
+
+def counted(compiled):
+    return {(each.family, each.phase): each.calls for each in compiled.calls}
+
+
+@needs_libtpu
+@pytest.mark.slow
+@pytest.mark.parametrize(("recipe", "reruns"), [("tiny-qwen3-base", LAYERS), ("tiny-qwen3-opt", 0)])
+def test_keeping_the_context_halves_the_students_attention_forward_passes(cache, recipe, reruns):
+    compiled = compile_step(load(recipe, SMALL).config, "tpu7x-2x2x1", quick=True, cache=cache)
+    calls = counted(compiled)
+    assert calls["splash forward", "teacher"] == LAYERS
+    assert calls["splash forward", "student forward"] == LAYERS
+    assert calls.get(("splash forward", "re-run"), 0) == reruns
+    backward = [calls.get((f"splash backward ({kind})", "student backward"), 0) for kind in ("fused", "dkv")]
+    assert sum(backward) == LAYERS
+    gmm = {phase: calls["gmm forward", phase] for phase in ("teacher", "student forward", "re-run")}
+    assert gmm == dict.fromkeys(gmm, 3 * LAYERS)
+    assert calls["gmm dlhs", "student backward"] == calls["tgmm", "student backward"] == 3 * LAYERS
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_whole_compile_agrees_with_its_own_memory_analysis_and_is_found_again(cache, tmp_path):
+    config, seen = load("tiny-qwen3-base", SMALL).config, []
+    compiled = compile_step(
+        config, "tpu7x-8", out=tmp_path / "out", cache=cache, progress=lambda phase, *_: seen.append(phase)
+    )
+    assert compiled.fits
+    assert not compiled.quick
+    assert compiled.memory.peak_bytes == compiled.analysis["peak_memory_in_bytes"]
+    assert compiled.memory.argument_bytes == compiled.analysis["argument_size_in_bytes"]
+    assert sum(each.bytes for each in compiled.memory.live) == compiled.memory.peak_bytes
+    assert compiled.capacity_bytes == round(94.75 * GIB)
+    assert set(compiled.seconds) == {"start", "trace", "lower", "compile"}
+    assert "compile" in seen
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"compiled.json", "program.hlo.pb", "schedule.pb"}
+    again = compile_step(config, "tpu7x-8", quick=True, cache=cache)
+    assert again.from_cache
+    assert not again.quick
+    assert counted(again) == counted(compiled)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_an_interrupted_compile_leaves_nothing(tmp_path):
+    def interrupt(phase, *_):
+        if phase == "compile":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_step(load("tiny-qwen3-opt", SMALL).config, "v5e-4", cache=Cache(tmp_path), progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_libtpu
+def test_a_flag_that_the_compiler_does_not_know_is_named(tmp_path):
+    config = load("tiny-qwen3-opt", [*SMALL, "xla_flags=[--xla_no_such_flag=1]"]).config
+    with pytest.raises(ProfilerError, match="Unknown command line flag 'xla_no_such_flag'"):
+        compile_step(config, "v5e-4", cache=Cache(tmp_path))
+
+
+@needs_libtpu
+def test_a_mesh_that_the_slice_does_not_have_is_a_usage_error(tmp_path):
+    config = load("tiny-qwen3-opt", [*SMALL, "ici_data_parallelism=3"]).config
+    with pytest.raises(UsageError, match="do not fit 4 devices"):
+        compile_step(config, "v5e-4", cache=Cache(tmp_path))
+
+
+@needs_libtpu
+def test_libtpu_has_every_listed_slice(tmp_path):
+    code = (
+        "from jax.experimental.topologies import get_topology_desc as get\n"
+        "from distill.aot import topologies\n"
+        "for each in topologies():\n"
+        "    if each.chips <= 256:\n"
+        "        got = get(platform='tpu', topology_name=each.libtpu_name, **each.options).devices\n"
+        "        assert len(got) == each.devices, each"
+    )
+    surroundings = environment.worker_environment(Config(), tmp_path, {"PATH": ""})
+    done = subprocess.run([sys.executable, "-c", code], env=surroundings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
