@@ -72,35 +72,62 @@ def _rows(arrays: list[Any], family: str) -> int:
 
 
 def _splash(instruction: Instruction) -> Splash | None:
-    operands = instruction.operand_protos
-    arrays = [o.shape for o in operands if len(o.shape.dimensions) == 4 and _type(o.shape) not in _INTEGERS]
-    settings = {
-        f"{match[1]}{match[2] or ''}": int(match[3])
-        for match in _SETTING.finditer(" ".join(instruction.frontend_attributes.values()))
-    }
-    backward = "dkv" in _kernel_name(instruction)
-    suffix = "_dkv" if backward else ""
-    block_q, block_kv = settings.get(f"block_q{suffix}"), settings.get(f"block_kv{suffix}")
-    compute = settings.get("block_kv_dkv_compute" if backward else "block_kv_compute")
-    if not arrays or not block_q or not block_kv:
+    """Splash attention: queries, keys and values [batch, heads, T, D] behind the prefetched scalars."""
+    arrays = [
+        each.shape
+        for each in instruction.operand_protos
+        if len(each.shape.dimensions) == 4 and _type(each.shape) not in _INTEGERS
+    ]
+    if len(arrays) < 3:
         return None
+    backward = "dkv" in _kernel_name(instruction)
+    shape = _settings(instruction, backward) or _from_windows(instruction, arrays)
+    if shape is None:
+        return None
+    block_q, block_kv, block_kv_compute, layout = shape
     batch, heads, *rest = arrays[0].dimensions
-    layout = settings.get("q_layout", 1)
     length, width = rest if layout == 1 else reversed(rest)
-    blocks = _executed(instruction, length, block_q, block_kv)
+    whole, cut, empty = _executed(instruction, length, block_q, block_kv)
     return Splash(
         direction="backward" if backward else "forward",
         heads=batch * heads,
         block_q=block_q,
         block_kv=block_kv,
-        block_kv_compute=compute or block_kv,
+        block_kv_compute=block_kv_compute,
         head_dim=width,
         layout=layout,
-        full=blocks[0],
-        partial=blocks[1],
+        full=whole,
+        partial=cut,
         rows=math.ceil(length / (block_kv if backward else block_q)),
-        skipped=blocks[2],
+        skipped=empty,
     )
+
+
+def _settings(instruction: Instruction, backward: bool) -> tuple[int, int, int, int] | None:
+    """Blocks (q, kv, kv compute) and q's layout as tokamax notes them beside the call; None without a note."""
+    found = {
+        f"{match[1]}{match[2] or ''}": int(match[3])
+        for match in _SETTING.finditer(" ".join(instruction.frontend_attributes.values()))
+    }
+    suffix = "_dkv" if backward else ""
+    keys = f"block_q{suffix}", f"block_kv{suffix}", f"block_kv{suffix}_compute"
+    if not all(found.get(key) for key in keys):
+        return None
+    return found[keys[0]], found[keys[1]], found[keys[2]], found.get("q_layout", 1)
+
+
+def _from_windows(instruction: Instruction, arrays: list[Any]) -> tuple[int, int, int, int] | None:
+    """The same from the kernel's own blocks of queries and keys, which do not tell the compute block."""
+    body = body_of(instruction.backend_config)
+    if body is None or len(body.windows) < 2 or min(map(len, body.windows[:2])) < 2:
+        return None
+    (a, b), (A, B) = body.windows[0][-2:], arrays[0].dimensions[-2:]
+    # A block spans the head's width, and of the sequence a part; a sequence is no shorter than a head is wide.
+    layout = 1 if b == B and A >= B else 2
+    block_q, width = (a, B) if layout == 1 else (b, A)
+    c, d = body.windows[1][-2:]
+    block_kv = c if arrays[1].dimensions[-1] == width else d
+    return block_q, block_kv, block_kv, layout
 
 
 def _executed(instruction: Instruction, length: int, block_q: int, block_kv: int) -> tuple[int, int, int]:

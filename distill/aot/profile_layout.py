@@ -21,7 +21,14 @@ from profiler.xplane.schema import INT64, build_messages
 
 # Custom calls that mark something for the compiler and run nothing.
 _MARKERS = frozenset(
-    {"AllocateBuffer", "AssumeGatherIndicesInBound", "PrepareAsyncCallDone", "PrepareAsyncCallStart", "Sharding"}
+    {
+        "AllocateBuffer",
+        "AssumeGatherIndicesInBound",
+        "ConcatBitcast",
+        "PrepareAsyncCallDone",
+        "PrepareAsyncCallStart",
+        "Sharding",
+    }
 )
 _ALWAYS = frozenset({"fusion", "custom-call", "while", "call", "conditional", "sort"})
 _SYNCHRONOUS = ("links", "sparsecore", "host")  # resources that a blocking op has to wait for

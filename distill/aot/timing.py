@@ -19,7 +19,7 @@ from distill.aot.model_calls import describe
 from distill.aot.model_constants import BLOCK_CYCLES, VISIT_CYCLES, Constants, End
 from distill.aot.timing_schedule import ScheduledCycles
 from distill.aot.timing_traffic import HOST, leaves, size, traffic
-from profiler.analysis.opfacts import ELEMENTWISE, MOVES, REDUCTIONS
+from profiler.analysis.opfacts import DOTS, ELEMENTWISE, MOVES, REDUCTIONS
 from profiler.hardware import Chip
 from profiler.hlo import Instruction, shapes
 from profiler.xplane.schema import INT64, build_messages
@@ -65,6 +65,7 @@ _PREDICTABLE = (
 OUTLIER_FACTOR = 8.0
 OUTLIER_PS = 20_000_000
 _PS = 1e12
+_MAX_WRAPPERS = 8  # computations that call one another without end do not occur; damaged files may hold them
 _REGISTER = 8 * 128  # elements of 32 bits
 
 
@@ -194,14 +195,25 @@ class Timer:
 
 
 def payload(instruction: Instruction) -> Instruction:
-    """What an async wrapper runs, wrappers of wrappers opened; of everything else the instruction itself."""
-    seen = 0
-    while instruction.opcode in ("async-start", "call") and instruction.called and seen < 8:
+    """What an async wrapper or a fusion around a collective runs; of everything else the instruction itself."""
+    for _ in range(_MAX_WRAPPERS):
+        if instruction.opcode == "fusion":
+            return _fused_collective(instruction) or instruction
+        if instruction.opcode not in ("async-start", "call") or not instruction.called:
+            break
         root = instruction.module.computations[instruction.called[0]].root
         if root is None or root.opcode in ("async-done", "tuple"):
             break
-        instruction, seen = root, seen + 1
+        instruction = root
     return instruction
+
+
+def _fused_collective(fusion: Instruction) -> Instruction | None:
+    """The collective in a fusion that is there for it (a reduce-scatter is written so); None beside a matmul."""
+    inside = fusion.fused_opcodes
+    if inside.isdisjoint(COLLECTIVES) or not inside.isdisjoint(DOTS):
+        return None
+    return next(each for each in fusion.module.inside(fusion.called) if each.opcode in COLLECTIVES)
 
 
 @cache

@@ -83,10 +83,15 @@ def test_every_grid_step_costs_its_overhead() -> None:
 
 def test_cycles_of_a_known_shape_come_before_the_share_of_the_matrix_unit() -> None:
     key = ("gmm", 512, 256, 128, 256, 128)
-    model = KernelModel(plain(hbm=1e30), {key: 7.0})
+    model = KernelModel(plain(hbm=1e30, mxu=1e30), {key: 7.0})
     assert model.known(gmm())
     assert not model.known(gmm("tgmm"))
     assert model.grouped_matmul(gmm()) == pytest.approx(5 * 7.0)
+
+
+def test_known_cycles_below_what_the_matrix_unit_needs_are_raised_to_that() -> None:
+    model = KernelModel(plain(hbm=1e30), {("gmm", 512, 256, 128, 256, 128): 7.0})
+    assert model.grouped_matmul(gmm()) == pytest.approx(5 * 2 * 512 * 256 * 128)
 
 
 def test_a_tile_of_1024_over_768_costs_more_than_one_that_spans_it() -> None:
@@ -282,7 +287,7 @@ def splash_call(mask: bytes, direction: str, layout: int, *, in_loop: bool) -> I
         constant = instruction(body, "element", "get-tuple-element", [state], type=S8, dims=[len(mask)], tuple_index=0)
     place = body if in_loop else main
     q = instruction(place, "q", "parameter", dims=[2, 3, 64, 4096] if layout == 2 else [2, 3, 4096, 64])
-    call = instruction(place, "kernel.1", "custom-call", [constant, q], dims=[2, 3, 4096, 64])
+    call = instruction(place, "kernel.1", "custom-call", [constant, q, q, q], dims=[2, 3, 4096, 64])
     call.metadata.op_name = f"jit(step)/vmap(splash_mha_{direction}_segmented_no_residuals)/pallas_call".encode()
     suffix = "_dkv" if direction == "dkv" else ""
     settings = {
@@ -306,6 +311,24 @@ def test_blocks_of_a_splash_call_are_those_of_the_mask_that_the_program_holds(in
 def test_the_head_width_is_found_in_either_layout_and_the_backward_pass_has_key_rows() -> None:
     found = describe(splash_call(bytes([2, 1]), "dkv", 2, in_loop=True))
     assert found == Splash("backward", 6, 1024, 2048, 512, 64, 2, full=1, partial=1, rows=2, skipped=0)
+
+
+@pytest.mark.parametrize("layout", ["HEAD_DIM_MINOR", "SEQ_MINOR"])
+def test_blocks_of_jax_s_splash_are_read_from_its_compiled_kernel(layout: str) -> None:
+    kernels = import_module("jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel")
+    masks = import_module("jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask")
+    blocks = kernels.BlockSizes(
+        block_q=512, block_kv=1024, block_kv_compute=256, q_layout=kernels.QKVLayout[layout],
+        block_q_dkv=512, block_kv_dkv=1024, block_kv_dkv_compute=256, block_q_dq=512, block_kv_dq=1024,
+    )  # fmt: skip
+    mask = masks.MultiHeadMask([masks.CausalMask((2048, 2048))] * 3)
+    run = jax.vmap(kernels.make_splash_mha(mask, block_sizes=blocks, head_shards=1, q_seq_shards=1))
+    array = ((2, 3, 2048, 128), jnp.bfloat16)
+    config = lowered(lambda q, k, v: run(q, k, v), array, array, array)
+    q = (2, 3, 2048, 128) if layout == "HEAD_DIM_MINOR" else (2, 3, 128, 2048)
+    call = kernel_call(config, [q, array[0], array[0]], array[0], "jit(step)/splash_mha_fwd_no_residuals/pallas_call")
+    number = 1 if layout == "HEAD_DIM_MINOR" else 2
+    assert describe(call) == Splash("forward", 6, 512, 1024, 1024, 128, number, full=2, partial=4, rows=4)
 
 
 def test_without_a_mask_a_causal_one_is_taken() -> None:

@@ -349,6 +349,15 @@ def scheduled(name: str, opcode: str, cycles: float, op_name: str = "") -> Sched
     return Schedule({"main": ComputationSchedule("main", (instruction,), cycles, 0.0, 0)}, 1900.0)
 
 
+@pytest.mark.parametrize(("partner", "source"), [("slice", "link bytes"), ("dot", "compiler cycles")])
+def test_a_fusion_for_a_collective_is_one_and_a_matmul_beside_one_is_a_matmul(partner: str, source: str) -> None:
+    program = Program()
+    inside = [("f.p", "parameter", (), {"dims": [MIB]}), ("f.sum", "all-reduce", ("f.p",), {"dims": [MIB]})]
+    program.computation("fused", *inside, ("f.out", partner, ("f.sum",), {"dims": [MIB // 8]}), fusion=True)
+    program.computation("main", ("x", "parameter", (), {"dims": [MIB]}), fusion("f", 5, "x", calls=["fused"]))
+    assert timer().estimate(hlo.parse(program.bytes()).instructions["f"]).source == source
+
+
 def test_of_a_stack_of_layers_on_the_host_one_layer_is_carried() -> None:
     program = Program()
     program.computation(
