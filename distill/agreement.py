@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from distill.config import REMAT_TENSORS
+from distill.config import REMAT_TENSORS, Config
 
 # Largest relative difference of two losses that counts as rounding. Seen over 30 steps of tiny-qwen3: 1.3e-7 in
 # float32, 6e-3 in bfloat16. A step rounds each activation to the dtype's unit
@@ -82,9 +82,7 @@ def compare_losses(
     optimized_config: Mapping[str, Any],
 ) -> Agreement:
     """Compares two runs by their steps' metrics (distill.metrics) and configurations (all keys)."""
-    differing = [
-        key for key in baseline_config if key in optimized_config and baseline_config[key] != optimized_config[key]
-    ]
+    differing = [each.name for each in fields(Config) if baseline_config[each.name] != optimized_config[each.name]]
     settings = tuple(key for key in differing if key not in _HOW | _BATCH and not key.startswith(_PREFIXES_OF_HOW))
     losses = (_ends(baseline, "loss"), _ends(optimized, "loss"))
     perplexities = (_ends(baseline, "perplexity"), _ends(optimized, "perplexity"))

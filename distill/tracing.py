@@ -6,6 +6,7 @@ carries one plane of ours with what no event tells: configuration, model FLOPs, 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -51,13 +52,22 @@ def stop(folder: Path) -> Path:
     before = _recordings(folder)
     try:
         jax.profiler.stop_trace()
-        (file,) = _recordings(folder) - before
+        made = sorted(_recordings(folder) - before, key=lambda file: file.stat().st_mtime)
+        if not made:
+            raise OSError("no file was made")
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ProfilerError(
             f"the recording cannot be written: {reason}", file=folder, remedy="make room, or name a folder with -o"
         ) from error
-    return file
+    # Other hosts write to the same folder.
+    return ([file for file in made if file.name.startswith(platform.node())] or made)[-1]
+
+
+def abandon() -> None:
+    """Ends a recording that an error has cut short; nothing where none is being made."""
+    with contextlib.suppress(RuntimeError):
+        jax.profiler.stop_trace()
 
 
 def add_run_info(file: Path, info: Mapping[str, Any]) -> None:

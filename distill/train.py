@@ -133,17 +133,22 @@ class _Run:
             config.tokens_per_step(mesh.size), flops.total / 1e12, measuring.peak_tflops(mesh.devices.flat[0])
         )
         batches = self._batches()
-        shown = stack.enter_context(progress(config.steps, self.first))
-        log = stack.enter_context(MetricsFile(self.folder, self.first))
+        # Metrics are the same everywhere: one process writes them.
+        speaks = jax.process_index() == 0
+        shown = stack.enter_context(progress(config.steps, self.first)) if speaks else None
+        log = stack.enter_context(MetricsFile(self.folder, self.first)) if speaks else None
         interrupted = stack.enter_context(_interrupts())
         compiled = self.step.step_fn.lower(*self.step.abstract_arguments()).compile()
         recorded = self._recorded_steps()
+        if config.profiler and not recorded:
+            print("distill: too few steps are left to record any", file=sys.stderr)
         done: list[StepMetrics] = []
         trace: Path | None = None
         batch = next(batches)
         for number in range(self.first, config.steps):
             if number in recorded and number == recorded.start:
                 tracing.start(self.folder)
+                stack.callback(tracing.abandon)
             start = time.perf_counter()
             with jax.profiler.StepTraceAnnotation("train", step_num=number):
                 state, values = compiled(state, teacher, batch)
@@ -151,16 +156,18 @@ class _Run:
                 jax.block_until_ready((state, values))
             seconds = time.perf_counter() - start
             done.append(meter.measure(number, values, seconds))
-            last = number + 1 == config.steps or interrupted.is_set()
+            stopped = interrupted.is_set()
+            last = stopped or number + 1 == config.steps
             if number in recorded and (number + 1 == recorded.stop or last):
                 trace = tracing.stop(self.folder)
                 tracing.add_run_info(trace, self._run_info(meter, [each for each in done if each.step in recorded]))
-            log.write(done[-1])
-            shown.step(done[-1])
+            if log and shown:
+                log.write(done[-1])
+                shown.step(done[-1])
             _check_finite(done[-1])
             if self.checkpoints and (last or (number + 1) % config.checkpoint_period == 0):
                 self.checkpoints.save(number + 1, state, {"config": self.asked})
-            if interrupted.is_set():
+            if stopped:
                 saved = "a checkpoint is saved" if self.checkpoints else "no checkpoint was asked for"
                 raise KeyboardInterrupt(f"interrupted after step {number}; metrics are written, {saved}")
         return Result(self.folder, self.first, tuple(done), trace)

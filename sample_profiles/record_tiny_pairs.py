@@ -2,21 +2,24 @@
 
     python -m sample_profiles.record_tiny_pairs tiny-qwen3 [-o FOLDER]
 
-Each side is trained a few times, in turn, by ``python -m distill train``; of a side's recordings the one whose steps
-took least is kept, since other work on the machine only ever adds time.
+Each side is trained a few times, in turn, by ``python -m distill train``. Kept are the two recordings, one of each
+side, in which the teacher took the most similar time: it does the same work on both sides, so the machine was equally
+fast.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import math
 import os
-import statistics
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import yaml
 
+import profiler
 from distill.runs import Plan, Run, run
 from profiler.xplane.schema import xspace
 
@@ -45,11 +48,16 @@ def smaller(data: bytes) -> bytes:
     return bytes(space.SerializeToString())
 
 
-def recorded_seconds(one: Run) -> float:
-    """Mean seconds of the recorded steps."""
-    config = one.config
-    first = config["skip_first_n_steps_for_profiler"]
-    return statistics.mean(each["step_time_s"] for each in one.steps[first : first + config["profiler_steps"]])
+def teacher_ps(one: Run) -> float:
+    """Time that the teacher takes in a recorded step."""
+    summary = profiler.summary(str(one.folder))
+    return sum(row.time_ps_per_step for row in summary.families if row.phase == "teacher")
+
+
+def most_alike(runs: dict[str, list[Run]]) -> tuple[Run, ...]:
+    """One run of each side, the pair in which the teacher's times differ least."""
+    times = {one.folder: teacher_ps(one) for ones in runs.values() for one in ones}
+    return min(product(*runs.values()), key=lambda pair: abs(math.log(times[pair[0].folder] / times[pair[1].folder])))
 
 
 def keep(side: str, one: Run, folder: Path) -> None:
@@ -59,7 +67,7 @@ def keep(side: str, one: Run, folder: Path) -> None:
     target.write_bytes(gzip.compress(smaller(trace.read_bytes()), 9, mtime=0))
     (folder / f"{side}.yml").write_text(yaml.safe_dump(one.config, sort_keys=False), encoding="utf-8")
     steps, size = one.steps, target.stat().st_size
-    print(f"{side}: recorded steps {recorded_seconds(one) * 1e3:.1f} ms on average, {size / 1e3:.0f} kB")
+    print(f"{side}: {one.folder.name}, teacher {teacher_ps(one) / 1e9:.2f} ms of a step, {size / 1e3:.0f} kB")
     print(f"{side}: loss {steps[0]['loss']:.6f} → {steps[-1]['loss']:.6f}", flush=True)
 
 
@@ -80,8 +88,8 @@ def main() -> None:
             side = list(SIDES)[index]
             out = Path(temporary) / f"{side}-{repeat}"
             runs[side].append(run(f"{args.model}-{SIDES[side]}", out, plan))
-        for side, ones in runs.items():
-            keep(side, min(ones, key=recorded_seconds), folder)
+        for side, one in zip(SIDES, most_alike(runs), strict=True):
+            keep(side, one, folder)
 
 
 if __name__ == "__main__":
