@@ -51,6 +51,7 @@ class Compiled:
         process_peak_bytes: peak memory of the process that compiled; None for a quick compile.
         analysis: ``memory_analysis()`` of the finished program, in bytes; empty without one.
         kernels: names of the attention and grouped-matmul kernels.
+        notes: what was asked for and is not what was compiled.
         versions: of jax, jaxlib, libtpu and tokamax.
         flags: the compiler's, LIBTPU_INIT_ARGS.
         from_cache: whether nothing had to be compiled.
@@ -69,6 +70,7 @@ class Compiled:
     process_peak_bytes: int | None
     analysis: Mapping[str, int]
     kernels: tuple[str, ...]
+    notes: tuple[str, ...]
     versions: Mapping[str, str | None]
     flags: str
     from_cache: bool
@@ -189,6 +191,7 @@ def _read(config: Config, topology: Topology, folder: Path, from_cache: bool) ->
         process_peak_bytes=result.get("process_peak_bytes"),
         analysis=result.get("memory", {}),
         kernels=tuple(result["kernels"]),
+        notes=tuple(result["notes"]),
         versions=result["versions"],
         flags=result["flags"],
         from_cache=from_cache,

@@ -43,6 +43,7 @@ def to_dict(compiled: Compiled) -> dict[str, Any]:
         "process_peak_bytes": compiled.process_peak_bytes,
         "memory_analysis": dict(compiled.analysis),
         "kernels": list(compiled.kernels),
+        "notes": list(compiled.notes),
         "versions": dict(compiled.versions),
         "flags": compiled.flags,
         "files": {
@@ -179,7 +180,7 @@ def _origin(compiled: Compiled) -> list[str]:
         f"Compiled {kind}{', from the cache' if compiled.from_cache else ''}: {seconds}",
         f"By {versions}; {', '.join(compiled.kernels)}",
     ]
-    return [*lines, f"Files: {compiled.folder}"]
+    return [*lines, *(f"Note: {note}" for note in compiled.notes), f"Files: {compiled.folder}"]
 
 
 def stderr_progress() -> Progress:

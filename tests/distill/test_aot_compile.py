@@ -152,6 +152,7 @@ def a_result(**changes):
         process_peak_bytes=None,
         analysis={},
         kernels=("splash attention (tokamax)", "megablox"),
+        notes=("jax's splash attention runs instead",),
         versions={"jax": "1", "tokamax": None},
         flags="",
         from_cache=False,
@@ -163,6 +164,7 @@ def test_what_fits_says_how_much_is_left():
     text = to_text(a_result())
     assert text.startswith("Fits tpu7x-4x4x4, 128 devices (TPU v7x): 64.00 GiB of 95.00 GiB per device, 31.00 GiB left")
     assert "host memory       12.00 GiB" in text
+    assert "Note: jax's splash attention runs instead" in text
 
 
 def test_too_much_memory_says_how_much_and_what_is_left_to_try():
