@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from profiler.analysis import namestack
@@ -60,20 +60,10 @@ class Namer:
 
     def place(self, instruction: Instruction) -> Place:
         """Where the output of an instruction belongs."""
-        stacked = self._stacked(instruction)
-        if stacked is not None:
-            source = self._source(stacked, through_loops=False)
-            backward = "transpose(" in instruction.op_name
-            carried = source.opcode == "get-tuple-element" and not backward  # what one layer hands to the next
-            tensor = _LAYER_INPUT if carried else _tensor(source)
-            return Place("gradients" if backward else "saved for backward", tensor, 8)
-        argument = _argument(instruction)
-        if argument is not None:
-            return argument
         source = self._source(instruction)
-        argument = _argument(source)
-        if argument is not None:  # a copy of one: elsewhere, or laid out anew
-            return Place(f"copy of {argument.part}", argument.tensor, 1)
+        known = _argument(source) or self._kept(source)
+        if known is not None:  # or a copy of it: in another memory, or laid out anew
+            return known if source is instruction else replace(known, part=f"copy of {known.part}", certainty=1)
         stack = _stack(source)
         phase = namestack.phase_of(stack, source.name, _PROGRAM) if stack.leaf else None
         if source.opcode in ("while", "tuple", "constant") or phase is None:
@@ -81,13 +71,18 @@ class Namer:
         tensor = _tensor(source)
         return Place(phase, tensor or stack.leaf, 3 if tensor else 2)
 
-    def _stacked(self, instruction: Instruction) -> Instruction | None:
-        """What a loop's dynamic-update-slice writes into the array of all layers; None if this is none."""
+    def _kept(self, instruction: Instruction) -> Place | None:
+        """The place of what a loop over layers stacks up; None if it is nothing of the kind."""
         if "/while/body" not in instruction.op_name or not instruction.op_name.endswith("dynamic_update_slice"):
             return None
+        backward = "transpose(" in instruction.op_name
         own = instruction.proto.shape.dimensions
         parts = (each for each in self._operands(instruction) if len(each.proto.shape.dimensions) > 0)
-        return next((each for each in parts if own and each.proto.shape.dimensions != own), None)
+        written = next((each for each in parts if each.proto.shape.dimensions != own), None)
+        source = self._source(written, through_loops=False) if written is not None else instruction
+        carried = source.opcode == "get-tuple-element" and not backward  # what one layer hands to the next
+        tensor = _LAYER_INPUT if carried else _tensor(source)
+        return Place("gradients" if backward else "saved for backward", tensor, 8)
 
     def _source(self, instruction: Instruction, *, through_loops: bool = True) -> Instruction:
         """What an instruction without a name of its own only hands on, moves or lays out anew."""
@@ -109,13 +104,21 @@ class Namer:
             number = instruction.proto.parameter_number
             given = self._operands(caller) if caller is not None and caller.opcode != "while" else []
             return given[number] if number < len(given) else None
-        if instruction.opcode == "get-tuple-element" and operands and operands[0].opcode == "parameter":
-            caller, index = self._callers.get(instruction.computation), instruction.proto.tuple_index
-            loop = caller if caller is not None and caller.opcode == "while" and through_loops else None
-            initial = self._operands(loop) if loop is not None else []
-            elements = self._operands(initial[0]) if initial and initial[0].opcode == "tuple" else []
+        if instruction.opcode == "get-tuple-element" and operands and operands[0].opcode in ("parameter", "while"):
+            index, elements = instruction.proto.tuple_index, self._elements(operands[0]) if through_loops else []
             return elements[index] if index < len(elements) else None
         return operands[0] if operands else None
+
+    def _elements(self, state: Instruction) -> list[Instruction]:
+        """Where the elements of a loop's state come from: of its body's parameter, and of the loop's result."""
+        if state.opcode == "while":
+            body = self._module.computations.get(state.called[0]) if state.called else None
+            made = body.root if body is not None else None
+        else:
+            loop = self._callers.get(state.computation)
+            initial = self._operands(loop) if loop is not None and loop.opcode == "while" else []
+            made = initial[0] if initial else None
+        return self._operands(made) if made is not None and made.opcode == "tuple" else []
 
     def _operands(self, instruction: Instruction) -> list[Instruction]:
         table = self._module.instructions

@@ -112,6 +112,24 @@ def test_what_a_loop_over_layers_keeps_is_named_by_what_is_written_into_it():
     assert (buffer.place.part, buffer.place.tensor) == ("saved for backward", "self_attention/splash_mha_fwd")
 
 
+def test_a_copy_is_named_by_what_it_copies():
+    module = a_module(
+        (1, "param.1", "parameter", "teacher['layers'][0]['experts']['wo']"),
+        (2, "copy-start.2", "copy-start", ""),
+        (3, "gmm.3", "custom-call", f"{LAYERS}/moe_block/moe_wi_0/jit(gmm)/pallas_call"),
+        (4, "copy.4", "copy", ""),
+    )
+    instructions = module.hlo_module.computations[0].instructions
+    instructions[1].operand_ids.append(1)
+    instructions[3].operand_ids.append(3)
+    found = memory(with_memory(module, alive=[("allocate", 2, 0), ("allocate", 4, 0), ("free", 4, 0), ("free", 2, 0)]))
+    assert found is not None
+    assert {(each.place.part, each.place.tensor) for each in found.live} == {
+        ("copy of teacher parameters", "layers/experts/wo"),
+        ("student forward", "moe_block/moe_wi_0/gmm"),
+    }
+
+
 def test_without_a_buffer_assignment_nothing_is_said():
     assert memory(parse(a_module((1, "p", "parameter", "batch['tokens']")).SerializeToString())) is None
 
