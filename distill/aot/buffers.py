@@ -4,7 +4,7 @@ Three numbers, which are not the same:
 
 - the peak: arguments, constants and outputs, and the most that temporaries hold at one time. It equals
   ``memory_analysis().peak_memory_in_bytes``, except in programs so small that more of VMEM is held than of HBM:
-  libtpu 0.0.42 then adds the former.
+  libtpu (0.0.42, 0.0.52) then adds the former.
 - what is allocated: the same with the temporaries as they were packed, gaps included. This is what the compiler holds
   against the device's memory: a program fits if it is not more.
 - host memory: what offloading puts there.

@@ -23,7 +23,7 @@ _PROGRAM = namestack.ProgramFacts(named=True, differentiated=True, teacher=True,
 # Scopes that say how something is computed, not what.
 _IDLE = namestack.PLUMBING | {
     "vmap", "layers", "train_step", "pallas_call", "teacher", "student", "dynamic_update_index_in_dim",
-    "dynamic_index_in_dim",
+    "dynamic_index_in_dim", "eval_jaxpr",
 }  # fmt: skip
 # Instructions that hand a value on, if they have no name stack of their own; the first ones in any case.
 _LAYOUT = frozenset({"bitcast", "copy", "copy-start", "copy-done", "get-tuple-element", "parameter"})

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distill import cli
-from distill.aot import Cache, OutOfMemory, OutOfVmem, compile_step, environment, find, topologies
+from distill.aot import Cache, OutOfMemory, OutOfVmem, buffers, compile_step, environment, find, topologies
 from distill.aot import cache as caching
 from distill.aot.buffers import Memory
 from distill.aot.compiler import Compiled
@@ -243,6 +243,15 @@ def test_keeping_the_context_halves_the_students_attention_forward_passes(cache,
     assert calls["gmm dlhs", "student backward"] == calls["tgmm", "student backward"] == 3 * LAYERS
 
 
+def more_in_another_memory(compiled):
+    """libtpu's own peak takes the fullest of all memories for HBM's, which can be VMEM in a program this small."""
+    assignment = buffers._messages().Assignment.FromString(compiled.module.buffer_assignment)
+    by_id = {buffer.id: buffer for buffer in assignment.buffers}
+    traces = [trace for trace in assignment.traces if trace.events]
+    peaks = {by_id[trace.events[0].buffer].color: buffers._simulate(trace, by_id)[0] for trace in traces}
+    return max(peaks.values()) - peaks[buffers.HBM]
+
+
 @needs_libtpu
 @pytest.mark.slow
 def test_a_whole_compile_agrees_with_its_own_memory_analysis_and_is_found_again(cache, tmp_path):
@@ -252,10 +261,10 @@ def test_a_whole_compile_agrees_with_its_own_memory_analysis_and_is_found_again(
     )
     assert compiled.fits
     assert not compiled.quick
-    assert compiled.memory.peak_bytes == compiled.analysis["peak_memory_in_bytes"]
+    assert compiled.analysis["peak_memory_in_bytes"] == compiled.memory.peak_bytes + more_in_another_memory(compiled)
     assert compiled.memory.argument_bytes == compiled.analysis["argument_size_in_bytes"]
     assert sum(each.bytes for each in compiled.memory.live) == compiled.memory.peak_bytes
-    assert compiled.capacity_bytes == round(94.75 * GIB)
+    assert compiled.capacity_bytes == pytest.approx(94.75 * GIB, abs=0.02 * GIB)
     assert set(compiled.seconds) == {"start", "trace", "lower", "compile"}
     assert "compile" in seen
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"compiled.json", "program.hlo.pb", "schedule.pb"}
