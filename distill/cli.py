@@ -90,7 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
     compiling.add_argument(
         "--topology", metavar="NAME", help="the slice, see `distill topologies` (default: the recipe's hardware)"
     )
-    compiling.add_argument("-o", "--output", metavar="OUT", type=Path, help="folder for program and schedule")
+    compiling.add_argument(
+        "-o", "--output", metavar="OUT", type=Path, help="folder for the profile, program and schedule"
+    )
     compiling.add_argument(
         "--quick", action="store_true", help="end when memory, calls and schedule are known; without final cycles"
     )
@@ -163,6 +165,7 @@ def run_recipes(args: argparse.Namespace) -> None:
 def run_compile(args: argparse.Namespace) -> int:
     """``distill compile RECIPE``; 1 if it does not fit."""
     from distill.aot import Cache, compile_step
+    from distill.aot.export import export_profile
     from distill.aot.report import end_progress, stderr_progress, to_json, to_text
     from distill.config import load
 
@@ -183,6 +186,10 @@ def run_compile(args: argparse.Namespace) -> int:
     finally:
         end_progress()
     print((to_json if args.format == "json" else to_text)(compiled), end="")
+    if args.output:
+        profile = export_profile(compiled, loaded.to_dict(), args.output / f"{loaded.name}.xplane.pb")
+        if profile:
+            print(f"profile (times are estimates): {profile}", file=sys.stderr)
     return 0 if compiled.fits else 1
 
 

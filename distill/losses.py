@@ -78,7 +78,10 @@ def _forward(
     q = jnp.exp(t / temperature - log_z_teacher[..., None])
     log_ratio = (t - s) / temperature - (log_z_teacher - log_z_student)[..., None]
     kl = temperature**2 * jnp.sum(q * log_ratio, axis=-1)
-    picked = jnp.take_along_axis(student_logits, targets[..., None], axis=-1)[..., 0].astype(jnp.float32)
+    # A sum over the one target and no gather: it rides on the pass over the logits that is made anyway, and libtpu
+    # 0.0.42 cannot compile a bfloat16 gather from a large vocabulary.
+    is_target = jax.lax.broadcasted_iota(targets.dtype, s.shape, s.ndim - 1) == targets[..., None]
+    picked = jnp.sum(jnp.where(is_target, s, 0.0), axis=-1)
     losses = TokenLosses(
         kl=jnp.sum(weights * kl),
         cross_entropy=jnp.sum(weights * (log_z - picked)),

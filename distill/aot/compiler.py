@@ -159,7 +159,7 @@ def _compile(
         )
     if "failed" in result:
         raise (UsageError if result["usage"] else ProfilerError)(result["failed"])
-    program = dump.program()
+    program = dump.program(whole=not ended_early)
     error = result.get("error")
     if error and explain(error, None) is None:
         raise ProfilerError(f"the TPU compiler failed: {' '.join(error.split())[:600]}")
@@ -202,7 +202,7 @@ def _fits(dump: Dump, result_file: Path) -> bool:
     """Whether a compile in progress has said all that a quick one is for. One that runs out of memory soon says so."""
     if not dump.has_memory:
         return False
-    held = memory(parse(dump.program() or b""))
+    held = memory(parse(dump.program(whole=False) or b""))
     capacity = read_json(_target(result_file)).get("capacity_bytes")
     return held is not None and (capacity is None or held.allocated_bytes <= capacity)
 

@@ -112,9 +112,14 @@ class Dump:
     def _one(self, pattern: str) -> Path | None:
         return max(self.folder.glob(pattern), key=lambda path: path.stat().st_mtime, default=None)
 
-    def program(self) -> bytes | None:
-        """The program as one HloProto: as finished as it is, with the buffer assignment; None before there is one."""
-        optimized, finished = self.optimized, self.finished
+    def program(self, *, whole: bool = True) -> bytes | None:
+        """The program as one HloProto with the buffer assignment; None before there is one.
+
+        Args:
+            whole: the compile has ended, so that the finished program, if any, is written out. Of one that goes on or
+                was ended early its file may be half there: then the optimized program is the answer.
+        """
+        optimized, finished = self.optimized, self.finished if whole else None
         if optimized is None:
             return None
         data = optimized.read_bytes()

@@ -65,7 +65,7 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
     if work.unit != "flop" and flops[0] and flops[1] and points_per_ps(baseline, optimized, work) is None:
         notes.append(Note("mfu_not_split", f"normalised per {work.unit}, so the time is split and not the MFU"))
     for side, measured in (("baseline", baseline), ("optimized", optimized)):
-        if measured.times.unit == "step" and measured.times.steps < 3:
+        if measured.times.unit == "step" and measured.times.steps < 3 and measured.trace.kind != "compiled":
             notes.append(Note("few_steps", f"the {side} run has only {measured.times.steps} whole step(s)"))
     if unmarked_and_idle(baseline) or unmarked_and_idle(optimized):
         notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import profiler
 from distill import cli
 from distill.aot import Cache, OutOfMemory, OutOfVmem, buffers, compile_step, environment, find, topologies
 from distill.aot import cache as caching
 from distill.aot.buffers import Memory
 from distill.aot.compiler import Compiled
+from distill.aot.export import export_profile
 from distill.aot.report import to_dict, to_text
 from distill.config import Config, load
 from profiler.errors import ProfilerError, UsageError
@@ -206,7 +209,8 @@ def test_a_recipe_without_hardware_needs_a_topology(capsys):
 # --- the real compiler ------------------------------------------------------------------------------------------------
 
 needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="no TPU compiler: libtpu is missing"
+    importlib.util.find_spec("libtpu") is None and not os.environ.get("CI"),
+    reason="no TPU compiler: libtpu is missing",
 )
 LAYERS = 2
 SMALL = [
@@ -272,6 +276,23 @@ def test_a_whole_compile_agrees_with_its_own_memory_analysis_and_is_found_again(
     assert again.from_cache
     assert not again.quick
     assert counted(again) == counted(compiled)
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_compile_becomes_a_profile_that_says_it_is_one(cache, tmp_path):
+    sides = []
+    for recipe in ("tiny-qwen3-base", "tiny-qwen3-opt"):
+        compiled = compile_step(load(recipe, SMALL).config, "tpu7x-2x2x1", quick=True, cache=cache)
+        sides.append(export_profile(compiled, load(recipe, SMALL).to_dict(), tmp_path / f"{recipe}.xplane.pb"))
+    diff = profiler.diff(*map(str, sides))
+    assert diff.baseline.kind == diff.optimized.kind == "compiled"
+    assert "compiler estimates" in diff.verdict
+    calls = {(row.family, row.phase): row.calls_per_step for row in diff.baseline.families}
+    assert calls["splash forward", "re-run"] == LAYERS
+    assert ("splash forward", "re-run") not in {(row.family, row.phase) for row in diff.optimized.families}
+    assert "context" in {knob.key for knob in diff.knobs}
+    assert diff.delta.significant is (diff.delta.step_time_ratio != 1)
 
 
 @needs_libtpu

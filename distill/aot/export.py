@@ -1,0 +1,60 @@
+"""A compile as a profile: what ``profiler`` and XProf open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distill.aot.compiler import Compiled
+from distill.aot.dump import read_schedule
+from distill.aot.profile import write_profile
+from distill.flops import CONVENTION, step_flops
+from distill.mesh import AXES, mesh_shape
+
+# What JAX calls the devices, by the chip's key; the profile's device type.
+DEVICE_KINDS = {
+    "tpu-v4": "TPU v4",
+    "tpu-v5e": "TPU v5 lite",
+    "tpu-v5p": "TPU v5",
+    "tpu-v6e": "TPU v6 lite",
+    "tpu-v7x": "TPU7x",
+}
+
+
+def export_profile(compiled: Compiled, asked: Mapping[str, Any], path: Path) -> Path | None:
+    """Writes the profile of a compile; None where the compiler gave up before there was a program.
+
+    Args:
+        compiled: what the compiler said.
+        asked: the configuration as the user gave it, for the run info.
+        path: the file; gzipped if it ends in ``.gz``.
+    """
+    if compiled.hlo_proto is None or compiled.memory is None or not compiled.fits:
+        return None
+    slice_, config = compiled.topology, compiled.config
+    flops = step_flops(config)
+    return write_profile(
+        compiled.hlo_proto.read_bytes(),
+        read_schedule(compiled.schedule) if compiled.schedule else None,
+        chip=DEVICE_KINDS[slice_.chip.key],
+        topology=slice_.libtpu_name,
+        run_info={
+            "model_tflops_per_device_per_step": flops.total / 1e12,
+            "student_tflops_per_device_per_step": flops.student / 1e12,
+            "teacher_tflops_per_device_per_step": flops.teacher / 1e12,
+            "convention": CONVENTION,
+            "tokens_per_step": config.tokens_per_step(slice_.devices),
+            "layers": config.student.num_layers,
+            "distillation": True,
+            "config": dict(asked),
+            "mesh": dict(zip(AXES, mesh_shape(config, slice_.devices), strict=True)),
+            "kernels": list(compiled.kernels),
+            "xla_flags": compiled.flags.split(),
+            "versions": {name: version for name, version in compiled.versions.items() if version},
+            "quick": compiled.quick,
+        },
+        static_peak_bytes=compiled.memory.peak_bytes,
+        host_bytes=compiled.memory.host_bytes,
+        path=path,
+    )
