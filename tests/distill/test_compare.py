@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import profiler
+import sample_profiles
 from distill.agreement import at_equal_tokens, compare_losses
 from distill.calls import attention_calls
 from distill.compare import describe_losses
@@ -219,3 +221,14 @@ def test_a_ladder_shows_every_rung(tmp_path):
     assert rows[0].split()[-2:] == ["2", "–"]  # attention runs forward twice in the baseline
     assert rows[1].split()[-2] == "1"
     assert (tmp_path / "ladder.txt").read_text() == text
+
+
+@pytest.mark.parametrize("model", ["tiny-qwen3", "tiny-gpt-oss"])
+def test_the_sample_pairs_show_the_case(model):
+    paths = {side: sample_profiles.path(f"{model}/{side}.xplane.pb.gz") for side in ("baseline", "optimized")}
+    calls = [attention_calls(str(path), load(f"{model}-base").config) for path in paths.values()]
+    assert [(each.teacher, each.forward, each.rerun) for each in calls] == [(1, 1, 1), (1, 1, 0)]
+    for path in paths.values():
+        assert path.stat().st_size < 800_000
+        metrics = profiler.load(str(path)).run_info["metrics"]
+        assert [each["step"] for each in metrics] == [10, 11, 12, 13, 14, 15]
