@@ -46,6 +46,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path, *, keep: int = KEPT):
         self.folder = folder.resolve()  # orbax takes no relative paths
+        if self.folder.exists() and not self.folder.is_dir():
+            raise CheckpointError("is not a folder", file=self.folder, remedy="name another folder with -o")
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, enable_async_checkpointing=False, cleanup_tmp_directories=True
         )

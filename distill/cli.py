@@ -8,6 +8,7 @@ fit, 2 usage, 3 unreadable input, 4 not comparable, 70 a bug of ours, 130 interr
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import MutableMapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+SHORT_RUN = 15  # below this the recording of a recipe (five steps after ten) does not fit
 
 RECIPE_HELP = "a recipe's name (see `distill recipes`) or a YAML file with MaxText's key names"
 OVERRIDES_HELP = "overrides, the value as YAML: steps=10 student_overrides.head_dim=64"
@@ -37,7 +39,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, remedy=f"see {self.prog} --help")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """An argument that counts something."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
@@ -46,7 +49,7 @@ def _positive(text: str) -> int:
 
 def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=output)
-    parser.add_argument("--devices", metavar="N", type=_positive, help="simulate N devices on the CPU")
+    parser.add_argument("--devices", metavar="N", type=positive, help="simulate N devices on the CPU")
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
 
@@ -63,7 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="train one recipe")
     train.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
     train.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDES_HELP)
-    train.add_argument("--steps", metavar="N", type=_positive, help="optimizer steps, instead of the recipe's")
+    train.add_argument("--steps", metavar="N", type=positive, help="optimizer steps, instead of the recipe's")
     train.add_argument(
         "--resume", action="store_true", help="keep checkpoints, and go on from the last one if there is one"
     )
@@ -76,9 +79,9 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("baseline", metavar="BASE", help=RECIPE_HELP)
         command.add_argument("optimized", metavar="OPT", help="the same for the other side")
         command.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=f"for both sides: {OVERRIDES_HELP}")
-        command.add_argument("--steps", metavar="N", type=_positive, default=30, help="steps a run (default: 30)")
+        command.add_argument("--steps", metavar="N", type=positive, default=30, help="steps a run (default: 30)")
         command.add_argument(
-            "--repeats", metavar="N", type=_positive, default=2, help="runs of each configuration (default: 2)"
+            "--repeats", metavar="N", type=positive, default=2, help="runs of each configuration (default: 2)"
         )
         _add_common(command, f"folder of the runs and the report (default: {output})")
     compare.set_defaults(run=run_compare)
@@ -122,7 +125,7 @@ def run_train(args: argparse.Namespace) -> None:
 
     overrides = [*args.overrides]
     if args.steps is not None:
-        overrides.append(f"steps={args.steps}")
+        overrides += [*_window(args.steps, overrides), f"steps={args.steps}"]
     if args.resume:
         overrides.append("enable_checkpointing=true")
     loaded = load(args.recipe, overrides)
@@ -174,6 +177,11 @@ def run_compile(args: argparse.Namespace) -> int:
     topology = args.topology or loaded.config.hardware
     if not topology:
         raise UsageError("the recipe names no hardware", remedy="--topology NAME; `distill topologies` lists them")
+    for folder in filter(None, (args.output, args.cache)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot be written to: {error.strerror or error}", file=folder) from error
     try:
         compiled = compile_step(
             loaded.config,
@@ -204,7 +212,18 @@ def run_topologies(args: argparse.Namespace) -> None:
 def _plan(args: argparse.Namespace) -> Any:
     from distill.runs import Plan
 
-    return Plan(steps=args.steps, repeats=args.repeats, devices=args.devices, overrides=tuple(args.overrides))
+    overrides = (*args.overrides, *_window(args.steps, args.overrides))
+    return Plan(steps=args.steps, repeats=args.repeats, devices=args.devices, overrides=overrides)
+
+
+def _window(steps: int, overrides: Sequence[str]) -> list[str]:
+    """Overrides that fit the recording into a short run, unless the user says what to record."""
+    keys = ("profiler", "skip_first_n_steps_for_profiler", "profiler_steps")
+    if steps >= SHORT_RUN or any(each.partition("=")[0] in keys for each in overrides):
+        return []
+    skip = steps // 3
+    _note(f"a short run: steps {skip} to {steps - 1} are recorded")
+    return [f"skip_first_n_steps_for_profiler={skip}", f"profiler_steps={steps - skip}"]
 
 
 def _announce(loaded: Loaded) -> None:
@@ -263,7 +282,8 @@ def _run(argv: Sequence[str]) -> int:
         parser.print_help()
         return 0
     code: int | None = args.run(args)
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return code or 0
 
 
@@ -288,6 +308,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     except ProfilerError as error:
         return _fail(str(error), error.exit_code, debug)
+    except RecursionError:
+        return _fail("the configuration is nested too deeply", UsageError.exit_code, debug)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EBADF) and error.filename is None:
+            return _fail(f"cannot write the output: {error.strerror}", UsageError.exit_code, debug)
+        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1, debug)
     except Exception as error:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         remedy = "" if debug else "; run again with --debug and report it"

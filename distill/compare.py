@@ -109,6 +109,8 @@ def describe(result: Comparison) -> list[str]:
         "Loss",
         *(f"  {line}" for line in describe_losses(result.agreement)),
     ]
+    if repeats == 1:
+        lines.append("  one run a side: what differs from run to run is in no interval below (--repeats 2 or more)")
     if result.repeats_agree is not None:
         same = "are bit-identical" if result.repeats_agree else "DIFFER, though nothing but time lies between them"
         lines.append(f"  the losses of a side's repeats {same}")

@@ -9,6 +9,7 @@ falls on all sides alike: forth and back, base opt opt base.
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -87,6 +88,9 @@ def run(recipe: str, folder: Path, plan: Plan, overrides: Sequence[str] = ()) ->
         ProfilerError: the run failed; it has said why.
         KeyboardInterrupt: it was interrupted, and has saved what it had.
     """
+    # Comparing again replaces the runs that are here from before; nothing else lies in a run's folder.
+    if (folder / CONFIG_FILE).is_file():
+        shutil.rmtree(folder)
     command = [sys.executable, "-m", "distill", "train", recipe, *plan.all_overrides, *overrides, "-o", str(folder)]
     if plan.devices is not None:
         command += ["--devices", str(plan.devices)]

@@ -33,7 +33,7 @@ from distill.progress import progress
 from distill.runs import CONFIG_FILE
 from distill.state import TrainState
 from distill.step import Batch, TrainStep, abstract_params, build
-from profiler.errors import ProfilerError
+from profiler.errors import ProfilerError, UsageError
 
 
 class TrainingError(ProfilerError):
@@ -96,9 +96,12 @@ def train(config: Config, folder: Path, *, asked: Mapping[str, Any] | None = Non
         tracing.keep_freed_memory()
     mesh = make_mesh(config)
     kernels = select(config, backend)
-    step = build(config, mesh, kernels)
+    _refuse_another_run(folder, config)
     _prepare(folder, asked)
     with ExitStack() as stack:
+        # From here on Ctrl-C waits for the end of what runs: an exception inside XLA's compiler ends the process.
+        interrupted = stack.enter_context(_interrupts())
+        step = build(config, mesh, kernels)
         checkpoints = None
         if config.enable_checkpointing:
             keep = config.max_num_checkpoints_to_keep
@@ -110,7 +113,7 @@ def train(config: Config, folder: Path, *, asked: Mapping[str, Any] | None = Non
         if first >= config.steps:
             return Result(folder, first, (), None, notes)
         run = _Run(config, folder, step, kernels, asked, first, checkpoints)
-        return run.loop(state, _teacher(step), stack)
+        return run.loop(state, _teacher(step), interrupted, stack)
 
 
 @dataclass
@@ -125,7 +128,7 @@ class _Run:
     first: int
     checkpoints: Checkpoints | None
 
-    def loop(self, state: TrainState, teacher: Any, stack: ExitStack) -> Result:
+    def loop(self, state: TrainState, teacher: Any, interrupted: threading.Event, stack: ExitStack) -> Result:
         """All steps from ``first`` on."""
         config, mesh = self.config, self.step.mesh
         flops = step_flops(config)
@@ -135,10 +138,13 @@ class _Run:
         batches = self._batches()
         # Metrics are the same everywhere: one process writes them.
         speaks = jax.process_index() == 0
+        if speaks:
+            print("distill: compiling the step", file=sys.stderr)
+        compiled = self.step.step_fn.lower(*self.step.abstract_arguments()).compile()
+        if interrupted.is_set():
+            raise KeyboardInterrupt("interrupted before the first step; nothing was changed")
         shown = stack.enter_context(progress(config.steps, self.first)) if speaks else None
         log = stack.enter_context(MetricsFile(self.folder, self.first)) if speaks else None
-        interrupted = stack.enter_context(_interrupts())
-        compiled = self.step.step_fn.lower(*self.step.abstract_arguments()).compile()
         recorded = self._recorded_steps()
         if config.profiler and not recorded:
             print("distill: too few steps are left to record any", file=sys.stderr)
@@ -209,6 +215,21 @@ class _Run:
         }
         commit = tracing.git_commit()
         return info | ({"git_commit": commit} if commit else {})
+
+
+def _refuse_another_run(folder: Path, config: Config) -> None:
+    """A folder that holds a run is gone on with, or left alone: two runs' metrics and checkpoints must not mix."""
+    if config.enable_checkpointing:
+        return
+    metrics, checkpoints = folder / measuring.FILE_NAME, folder / "checkpoints"
+    try:
+        held = (metrics.is_file() and metrics.stat().st_size > 0) or (
+            checkpoints.is_dir() and any(checkpoints.iterdir())
+        )
+    except OSError:  # _prepare says what is wrong with the folder
+        return
+    if held:
+        raise UsageError("holds a run", file=folder, remedy="--resume goes on with it; -o names another folder")
 
 
 def _prepare(folder: Path, asked: Mapping[str, Any]) -> None:

@@ -91,3 +91,18 @@ def test_simulated_devices_are_cpu_devices():
     environment = {}
     cli.set_environment(environment, Config(), 4)
     assert environment == {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+
+
+def test_a_short_run_records_what_it_has(capsys):
+    assert cli._window(6, []) == ["skip_first_n_steps_for_profiler=2", "profiler_steps=4"]
+    assert "steps 2 to 5 are recorded" in capsys.readouterr().err
+    assert cli._window(15, []) == []
+    assert cli._window(6, ["profiler_steps=1"]) == []
+
+
+def test_a_compile_checks_its_folders_before_it_works(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    for option in ("-o", "--cache"):
+        code, _, err = run(capsys, "compile", "tiny-qwen3-base", "--topology", "v5e-4", option, str(tmp_path / "file"))
+        assert code == 2
+        assert "cannot be written to" in err

@@ -116,6 +116,32 @@ def test_an_interrupted_run_saves_what_it_has_and_goes_on_from_there(reference, 
     assert losses(tmp_path) == losses(reference[0])
 
 
+def test_an_interrupt_while_the_step_compiles_ends_without_a_crash(tmp_path):
+    process = subprocess.Popen(
+        command(tmp_path, "--steps", "60", "profiler=''"), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stderr:
+        if "compiling the step" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=240)[1]
+    assert process.returncode == 130, error
+    assert "interrupted before the first step" in error
+
+
+def test_a_folder_that_holds_a_run_is_left_alone_without_resume(reference):
+    before = losses(reference[0])
+    done = train(reference[0], "--steps", "2", "profiler=''", code=2)
+    assert "holds a run (--resume goes on with it; -o names another folder)" in done.stderr
+    assert losses(reference[0]) == before
+
+
+def test_checkpoints_that_are_no_folder_are_one_clear_error(tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    done = train(tmp_path, "--steps", "2", "profiler=''", "--resume", code=1)
+    assert "checkpoints: is not a folder" in done.stderr
+
+
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     done = train(tmp_path / "file" / "run", "--steps", "2", "profiler=''", code=1)
