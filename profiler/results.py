@@ -84,7 +84,7 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel (splash, gmm, other custom kernels) in one phase; op-table self time."""
+    """One kernel (splash, gmm, other custom kernels) in one phase; times are of its calls from start to end."""
 
     kernel: str
     phase: str | None

@@ -153,7 +153,7 @@ def align(baseline: Measured, optimized: Measured, scale: float) -> Alignment:
 def described(measured: Measured, scale: float = 1.0) -> list[Op]:
     """The ops of a side, those of equal name and program on several hosts added up, in a stable order."""
     table = measured.times.ops.join(measured.trace.ops, on="op_id", how="left", maintain_order="left")
-    programs = dominant_first(table)
+    step_program = dominant_program(table)
     merged = (
         table.group_by("program_id", "op", "hlo", maintain_order=True)
         .agg(
@@ -170,7 +170,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
         stack, base = stable_stack(facts["name_stack"] or near), stable_name(facts["op"])
         kind = facts["kernel"] or facts["opcode"] or facts["category"]
         keys = {
-            "role": "main" if facts["program_id"] == programs else stable_name(facts["program"] or ""),
+            "role": "main" if facts["program_id"] == step_program else stable_name(facts["program"] or ""),
             "phase": facts["phase"] or "",
             "family": facts["family"],
             "purpose": _PURPOSES.get(facts["family"], facts["family"]),
@@ -188,7 +188,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
     return found
 
 
-def dominant_first(table: pl.DataFrame) -> str | None:
+def dominant_program(table: pl.DataFrame) -> str | None:
     """The id of the program that takes the most time: the step itself."""
     totals = (
         table.filter(pl.col("program_id").is_not_null())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from profiler.analysis.summary import Measured
+from profiler.compare.align import dominant_program, stable_shape
 from profiler.compare.attribute import Work, points_per_ps
 from profiler.compare.devicetime import unmarked_and_idle
 from profiler.errors import UsageError
@@ -157,10 +158,8 @@ def _programs(baseline: Measured, optimized: Measured, work: Work) -> list[Note]
 
 def _dominant(measured: Measured) -> tuple[str, str] | None:
     """(file, program id) of the program that takes the most time."""
-    from profiler.compare.align import dominant_first
-
     table = measured.times.ops.join(measured.trace.ops, on="op_id", how="left")
-    program_id = dominant_first(table)
+    program_id = dominant_program(table)
     if program_id is None:
         return None
     return next((key for key in measured.trace.programs if key[1] == program_id), (measured.trace.files[0], program_id))
@@ -175,8 +174,6 @@ def _step_program(measured: Measured) -> str | None:
 
 
 def _step_shapes(measured: Measured) -> tuple[str, ...]:
-    from profiler.compare.align import stable_shape
-
     key = _dominant(measured)
     module = measured.trace.programs.get(key) if key else None
     if module is None:
