@@ -78,16 +78,24 @@ def _forward(
     q = jnp.exp(t / temperature - log_z_teacher[..., None])
     log_ratio = (t - s) / temperature - (log_z_teacher - log_z_student)[..., None]
     kl = temperature**2 * jnp.sum(q * log_ratio, axis=-1)
-    # A sum over the one target and no gather: it rides on the pass over the logits that is made anyway, and libtpu
-    # 0.0.42 cannot compile a bfloat16 gather from a large vocabulary.
-    is_target = jax.lax.broadcasted_iota(targets.dtype, s.shape, s.ndim - 1) == targets[..., None]
-    picked = jnp.sum(jnp.where(is_target, s, 0.0), axis=-1)
+    picked = _pick(student_logits, targets).astype(jnp.float32)
     losses = TokenLosses(
         kl=jnp.sum(weights * kl),
         cross_entropy=jnp.sum(weights * (log_z - picked)),
         z=jnp.sum(weights * log_z**2),
     )
     return losses, (student_logits, teacher_logits, targets, weights, log_z, log_z_student, log_z_teacher)
+
+
+def _pick(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """[B, T], the logit of each target.
+
+    A gather of bits: libtpu 0.0.42 cannot compile one of bfloat16 from a large vocabulary. A masked sum over the
+    vocabulary is no way round it: with it libtpu 0.0.52 keeps one more [B, T, V] alive at the peak, 13.9 GiB.
+    """
+    bits = jax.lax.bitcast_convert_type(logits, jnp.dtype(f"uint{8 * logits.dtype.itemsize}"))
+    picked = jnp.take_along_axis(bits, targets[..., None], axis=-1)[..., 0]
+    return jax.lax.bitcast_convert_type(picked, logits.dtype)
 
 
 def _backward(

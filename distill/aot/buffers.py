@@ -104,7 +104,8 @@ def memory(module: HloModule) -> Memory | None:
             held[first.buffer] = {each.buffer for each in allocation.assigned if not each.offset}
     return Memory(
         peak_bytes=peak + sum(a.size for a in resident),
-        allocated_bytes=sum(a.size for a in assignment.allocations if a.color == HBM),
+        # A fusion's own values are thread-local; libtpu 0.0.52 lists them with their sizes, but they are in no HBM.
+        allocated_bytes=sum(a.size for a in assignment.allocations if a.color == HBM and not a.is_thread_local),
         argument_bytes=sum(a.size for a in resident if a.is_parameter),
         host_bytes=sum(a.size for a in assignment.allocations if a.color == HOST),
         live=_grouped(module, buffers, held),

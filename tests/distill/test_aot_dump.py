@@ -46,6 +46,7 @@ def an_assignment(*, argument=None, alive=(), host=0, packed=0):
     assignment.allocations.add(size=packed)
     assignment.allocations.add(size=host, color=buffers.HOST)
     assignment.allocations.add(size=7 * MIB, color=1)  # VMEM is another memory
+    assignment.allocations.add(size=9 * MIB, is_thread_local=True)  # a fusion's own value is in none
     trace = assignment.traces.add(whole_module=True)
     for kind, number, other in alive:
         trace.events.add(kind=("allocate", "free", "share").index(kind), buffer=number, shared_with=other)
