@@ -96,9 +96,9 @@ def build(config: Config, mesh: Mesh, kernels: Kernels) -> TrainStep:
         """Of one microbatch, arrays [B, T]; ``count`` is the unmasked tokens of the whole step."""
         inputs = batch["tokens"], batch["positions"], batch["segment_ids"]
         run: dict[str, Any] = {"config": config, "mesh": mesh, "kernels": kernels}
+        # The barriers behind both forward passes make the compiler pick the chosen layers' features before the logits:
+        # else it may keep all layers' beside them, 12 GiB each for qwen3-30b at eight sequences per device.
         soft = forward(teacher, *inputs, spec=config.teacher, scope="teacher", remat=False, **run)
-        # The barrier makes the compiler pick the chosen layers' features before it goes on: without it all layers' stay
-        # alive until the loss, 12 GiB of qwen3-30b's at eight sequences per device.
         soft = jax.lax.optimization_barrier(jax.lax.stop_gradient(soft))
         weights = losses.token_weights(batch["loss_mask"], count)
 
@@ -108,6 +108,7 @@ def build(config: Config, mesh: Mesh, kernels: Kernels) -> TrainStep:
 
         def loss_fn(params: Params) -> tuple[jax.Array, Metrics]:
             ours = forward(params, *inputs, spec=config.student, scope="student", remat=True, **run)
+            ours = jax.lax.optimization_barrier(ours)
 
             def student_logits(hidden: jax.Array) -> jax.Array:
                 with jax.named_scope("student"):
