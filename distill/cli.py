@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profiler.errors import ProfilerError, UsageError
 
 if TYPE_CHECKING:
+    from distill.aot.model_constants import Constant
     from distill.config import Config, Loaded
 
 EXIT_BUG = 70
@@ -102,9 +103,20 @@ def build_parser() -> argparse.ArgumentParser:
     compiling.add_argument(
         "--cache", metavar="DIR", type=Path, help="where compiles are kept (default: the user's cache)"
     )
+    compiling.add_argument(
+        "--calibrate",
+        metavar="RECORDING",
+        help="measure the profile's constants on a recording of the same chip, or take them from `distill calibrate`",
+    )
     compiling.add_argument("--format", choices=("text", "json"), default="text", help="of stdout (default: text)")
     compiling.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
     compiling.set_defaults(run=run_compile)
+
+    calibrating = commands.add_parser("calibrate", help="measure the constants of time estimates on a recording")
+    calibrating.add_argument("recording", metavar="RECORDING", help="an .xplane.pb of a TPU, or a folder with one")
+    calibrating.add_argument("-o", "--output", metavar="JSON", type=Path, help="file for `distill compile --calibrate`")
+    calibrating.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+    calibrating.set_defaults(run=run_calibrate)
 
     topologies = commands.add_parser("topologies", help="list the slices that can be compiled for")
     topologies.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
@@ -177,6 +189,7 @@ def run_compile(args: argparse.Namespace) -> int:
     topology = args.topology or loaded.config.hardware
     if not topology:
         raise UsageError("the recipe names no hardware", remedy="--topology NAME; `distill topologies` lists them")
+    measured = _calibration(args, topology)
     for folder in filter(None, (args.output, args.cache)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -195,10 +208,37 @@ def run_compile(args: argparse.Namespace) -> int:
         end_progress()
     print((to_json if args.format == "json" else to_text)(compiled), end="")
     if args.output:
-        profile = export_profile(compiled, loaded.to_dict(), args.output / f"{loaded.name}.xplane.pb")
+        path = args.output / f"{loaded.name}.xplane.pb"
+        profile = export_profile(compiled, loaded.to_dict(), path, constants=measured)
         if profile:
             print(f"profile (times are estimates): {profile}", file=sys.stderr)
     return 0 if compiled.fits else 1
+
+
+def _calibration(args: argparse.Namespace, topology: str) -> dict[str, Constant] | None:
+    """The constants that ``--calibrate`` names, shown on stderr; None without it."""
+    if not args.calibrate:
+        return None
+    if not args.output:
+        raise UsageError("--calibrate changes the times of the profile", remedy="-o OUT writes one")
+    from distill.aot import find
+    from distill.aot.calibrate import calibrate
+
+    found = calibrate(args.calibrate, find(topology).chip)
+    print(found.to_text(), end="", file=sys.stderr)
+    return found.constants
+
+
+def run_calibrate(args: argparse.Namespace) -> None:
+    """``distill calibrate RECORDING``."""
+    from distill.aot.calibrate import calibrate, save
+
+    if args.output and args.output.suffix != ".json":
+        raise UsageError("the file for the constants has to end in .json", file=args.output)
+    found = calibrate(args.recording)
+    print(found.to_text(), end="")
+    if args.output:
+        save(found, args.output)
 
 
 def run_topologies(args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from distill.aot.compiler import Compiled
 from distill.aot.dump import read_schedule
+from distill.aot.model_constants import Constant
 from distill.aot.profile import write_profile
 from distill.flops import CONVENTION, step_flops
 from distill.mesh import AXES, mesh_shape
@@ -22,13 +23,20 @@ DEVICE_KINDS = {
 }
 
 
-def export_profile(compiled: Compiled, asked: Mapping[str, Any], path: Path) -> Path | None:
+def export_profile(
+    compiled: Compiled,
+    asked: Mapping[str, Any],
+    path: Path,
+    *,
+    constants: Mapping[str, Constant] | None = None,
+) -> Path | None:
     """Writes the profile of a compile; None where the compiler gave up before there was a program.
 
     Args:
         compiled: what the compiler said.
         asked: the configuration as the user gave it, for the run info.
         path: the file; gzipped if it ends in ``.gz``.
+        constants: of the estimates, where a recording knows better (distill.aot.calibrate).
     """
     if compiled.hlo_proto is None or compiled.memory is None or not compiled.fits:
         return None
@@ -57,4 +65,5 @@ def export_profile(compiled: Compiled, asked: Mapping[str, Any], path: Path) -> 
         static_peak_bytes=compiled.memory.peak_bytes,
         host_bytes=compiled.memory.host_bytes,
         path=path,
+        constants=constants,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,10 @@ def write_profile(
     if steps < 1:
         raise UsageError("a profile needs at least one step")
     module = hlo.parse(hlo_proto)
-    timer = Timer(found, constants_of(found, constants), cycles_of(schedule))
+    plan = cycles_of(schedule)
+    if "compiler_cycles" in (constants or {}):  # measured, where the plan has the clock that the compiler assumes
+        plan = replace(plan, cycles_per_us=None)
+    timer = Timer(found, constants_of(found, constants), plan)
     step = lay_out(module, timer)
     band_ps = [lay_out(module, timer.at(end)).duration_ps for end in ("fast", "slow")]
 
