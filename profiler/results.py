@@ -116,12 +116,18 @@ class Remat:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Three peaks that are never mixed: static (buffer assignment), window and lifetime (allocator events)."""
+    """Three peaks that are never mixed: static (buffer assignment), window and lifetime (allocator events).
+
+    ``static_allocated_bytes`` is the static peak with the gaps of packing, which has to fit; ``static_host_bytes`` what
+    the program puts into host memory.
+    """
 
     static_peak_bytes: int | None = None
     window_peak_bytes: int | None = None
     lifetime_peak_bytes: int | None = None
     capacity_bytes: int | None = None
+    static_allocated_bytes: int | None = None
+    static_host_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,8 @@ class Delta:
     """The change in one line. Ratios are optimized / baseline per normalisation unit.
 
     ``throughput_ratio`` is None where no model FLOPs or tokens are known and the unit of work may differ.
-    ``significant`` and ``interval`` (of the step-time ratio) are None where noise is unknown.
+    ``significant`` and ``interval`` (of the step-time ratio) are None where noise is unknown. ``band`` is the range of
+    the same ratio over the ranges of the constants that estimates rest on; None for recordings.
     """
 
     mfu_points: float | None
@@ -163,6 +170,7 @@ class Delta:
     interval: tuple[float, float] | None
     baseline_time_ps: float
     optimized_time_ps: float
+    band: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from distill.aot import cache as caching
-from distill.aot.buffers import Memory, memory
 from distill.aot.cache import Cache, read_json
 from distill.aot.counts import KernelCalls, kernel_calls
 from distill.aot.dump import Dump
@@ -23,6 +22,7 @@ from distill.aot.environment import compiler_flags, require, worker_environment
 from distill.aot.errors import OutOfMemory, OutOfVmem, explain
 from distill.aot.topology import Topology, find
 from distill.config import Config, check_for_tpu
+from profiler.analysis.memory import Memory, memory
 from profiler.errors import ProfilerError, UsageError
 from profiler.hlo import HloModule, parse
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from distill.aot.buffers import LiveBuffer, Memory
 from profiler.analysis import families
 from profiler.analysis.families import OpFacts
+from profiler.analysis.memory import LiveBuffer, Memory
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _AMOUNT = r"([\d.]+)([KMGT]?)"

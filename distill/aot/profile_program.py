@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import distill
+from profiler.hlo import buffers
 from profiler.hlo.schema import hlo
 
 # What is read of a backend config: trip counts, kernels' cost estimates, and the compiler's cycles.
@@ -15,7 +16,6 @@ _KEPT = re.compile(
 )
 _LONGEST_LITERAL = 64  # bytes; scalars stay, since trip counts come from them
 _LIBRARIES = ("site-packages", "dist-packages")
-_HBM, _HOST = 0, 5  # buffer colours: memory spaces
 
 
 def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None) -> bytes:
@@ -83,9 +83,9 @@ def _portable(source: bytes) -> bytes:
 
 def _assignment(device_bytes: int, host_bytes: int) -> bytes:
     """A ``BufferAssignmentProto`` of one allocation per memory: libtpu gives none, only totals."""
-    found = hlo().BufferAssignmentProto()
-    found.buffer_allocations.add(index=0, size=device_bytes, color=_HBM)
+    found = buffers.messages().Assignment()
+    found.allocations.add(size=device_bytes, color=buffers.DEVICE)
     if host_bytes:
-        found.buffer_allocations.add(index=1, size=host_bytes, color=_HOST)
+        found.allocations.add(size=host_bytes, color=buffers.HOST)
     data: bytes = found.SerializeToString()
     return data

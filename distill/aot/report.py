@@ -7,10 +7,10 @@ import sys
 import time
 from typing import Any
 
-from distill.aot.buffers import LiveBuffer
 from distill.aot.compiler import Compiled, Progress
 from distill.aot.errors import OutOfMemory, OutOfVmem
 from distill.config import Config
+from profiler.analysis.memory import LiveBuffer
 
 GIB = 1 << 30
 _MOST_BUFFERS = 12

@@ -226,10 +226,13 @@ def _peak(trace: Trace, options: Options, notes: list[Note]) -> float | None:
 
 
 def _memory(trace: Trace) -> Memory:
-    static = [module.static_peak_bytes for module in trace.programs.values()]
+    programs = [module.buffers for module in trace.programs.values() if module.buffers]
+    largest = max(programs, key=lambda each: each.peak_bytes, default=None)
     hbm = [each.hbm_bytes for each in trace.devices if each.hbm_bytes]
     return Memory(
-        static_peak_bytes=max((value for value in static if value), default=None),
+        static_peak_bytes=largest.peak_bytes if largest else None,
+        static_allocated_bytes=largest.allocated_bytes if largest else None,
+        static_host_bytes=largest.host_bytes if largest else None,
         window_peak_bytes=trace.allocator.window_peak_bytes,
         lifetime_peak_bytes=trace.allocator.lifetime_peak_bytes,
         capacity_bytes=trace.allocator.capacity_bytes or (min(hbm) if hbm else None),

@@ -9,6 +9,7 @@ from profiler.compare.align import align
 from profiler.compare.attribute import Work, contributions, points_per_ps
 from profiler.compare.comparable import check, same_work, work_of
 from profiler.compare.devicetime import unmarked_and_idle, without_idle
+from profiler.compare.estimates import band, unseen
 from profiler.compare.noise import interval, significant
 from profiler.compare.words import causes, counted_flops, verdict
 from profiler.errors import NotComparableError
@@ -36,7 +37,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         baseline, optimized = without_idle(baseline), without_idle(optimized)
     parts = contributions(baseline, optimized, work)
     alignment = align(baseline, optimized, work.scale)
-    delta = _delta(baseline, optimized, work)
+    delta, changed = _delta(baseline, optimized, work), knobs(baseline, optimized)
     found = causes(parts, alignment, baseline, optimized, delta, points_per_ps(baseline, optimized, work))
     return Diff(
         comparable=not comparability.blocking,
@@ -50,9 +51,9 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         baseline_matched_fraction=alignment.baseline_fraction,
         optimized_matched_fraction=alignment.optimized_fraction,
         ops=alignment.ops,
-        knobs=knobs(baseline, optimized),
+        knobs=changed,
         findings=(*(cause.finding for cause in found), *counted_flops(baseline, optimized)),
-        warnings=(*comparability.blocking, *comparability.notes),
+        warnings=(*comparability.blocking, *comparability.notes, *unseen(baseline, optimized, changed)),
     )
 
 
@@ -84,6 +85,7 @@ def _delta(baseline: Measured, optimized: Measured, work: Work) -> Delta:
         step_time_ratio=step_o / step_b if step_b else 1.0,
         significant=significant(bounds),
         interval=bounds,
+        band=band(baseline, optimized, work.scale),
         baseline_time_ps=step_b,
         optimized_time_ps=step_o * work.scale,
     )

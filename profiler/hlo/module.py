@@ -13,6 +13,8 @@ from typing import Any
 
 from profiler.errors import UnreadableError
 from profiler.hlo import costs, shapes
+from profiler.hlo.buffers import Buffers
+from profiler.hlo.buffers import read as read_buffers
 from profiler.hlo.calls import executions
 from profiler.hlo.costs import CostEstimate
 from profiler.hlo.schema import hlo
@@ -192,23 +194,14 @@ class HloModule:
         return {i.name: i for c in self.computations.values() for i in c.instructions}
 
     @cached_property
-    def static_peak_bytes(self) -> int | None:
-        """Device memory that the program occupies while it runs, as the compiler assigned it; None if not recorded.
+    def buffers(self) -> Buffers | None:
+        """What the compiler assigned to which memory; None if not recorded."""
+        return read_buffers(self.buffer_assignment) if self.buffer_assignment else None
 
-        The sum of the buffer allocations in the device's default memory space (colour 0; 1 is VMEM on TPU, 5 the
-        host): arguments, outputs, constants, and the block of temporaries, whose size is the peak of their packed live
-        ranges. Outputs that alias arguments share an allocation and count once. Thread-local scratch is left out, and
-        so is the program's code.
-        """
-        if not self.buffer_assignment:
-            return None
-        assignment = hlo().BufferAssignmentProto()
-        try:
-            assignment.ParseFromString(self.buffer_assignment)
-        except Exception:  # protobuf's DecodeError; its class differs between protobuf implementations
-            return None
-        sizes = [a.size for a in assignment.buffer_allocations if a.color == 0 and not a.is_thread_local]
-        return sum(sizes) if sizes else None
+    @property
+    def static_peak_bytes(self) -> int | None:
+        """Device memory at the peak of one execution, as the compiler planned it; None if not recorded."""
+        return self.buffers.peak_bytes if self.buffers else None
 
     @cached_property
     def entry_op_names(self) -> frozenset[str]:
@@ -308,7 +301,7 @@ def parse(data: bytes) -> HloModule:
 def _parses(message: Any, data: bytes) -> bool:
     try:
         message.ParseFromString(data)
-    except Exception:  # see static_peak_bytes
+    except Exception:  # protobuf's DecodeError; its class differs between protobuf implementations
         return False
     return True
 

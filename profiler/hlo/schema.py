@@ -111,13 +111,6 @@ HLO: dict[str, dict[str, tuple[int, Any]]] = {
     },
     # Integer constants (trip counts) are all that is read of a literal.
     "LiteralProto": {"s32s": (4, [INT32]), "s64s": (5, [INT64]), "u32s": (6, ["UINT32"]), "u64s": (7, [UINT64])},
-    "BufferAssignmentProto": {"buffer_allocations": (3, ["BufferAllocationProto"])},
-    "BufferAllocationProto": {
-        "index": (1, INT64),
-        "size": (2, INT64),
-        "is_thread_local": (3, BOOL),
-        "color": (8, INT64),
-    },
 }
 
 # xla.PrimitiveType: number -> (name as HLO prints it, bits per element)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +17,7 @@ from profiler.hlo import HloModule
 from profiler.reduce import tpu
 from profiler.reduce.files import FilePart
 from profiler.reduce.part import DevicePart
-from profiler.reduce.steps import windows
+from profiler.reduce.steps import drawn, windows
 from profiler.results import Note
 from profiler.trace import AllocatorPeaks, Device, Trace
 from profiler.xplane.locate import Recording, Side
@@ -60,8 +62,10 @@ def merge(
             )
             devices.append(described)
             if timelines:
-                found, more = windows(each.timeline, part.ops, each.steps, part.annotations, each.modules, modules)
-                notes += more
+                found = drawn(each.steps) if _is_compiled(part.run_info) else None
+                if found is None:
+                    found, more = windows(each.timeline, part.ops, each.steps, part.annotations, each.modules, modules)
+                    notes += more
                 steps.append(found)
                 lines.append(replace(each.timeline, op=(each.timeline.op + offset).astype(np.int32)))
         idle += [_device(-1, each.name, part, each) for each in part.idle]
@@ -80,7 +84,7 @@ def merge(
     return Trace(
         label=side.label,
         files=tuple(part.file for _, part in parts),
-        kind="compiled" if run_info and run_info.get("kind") == "compiled" else "recorded",
+        kind="compiled" if _is_compiled(run_info) else "recorded",
         devices=tuple(devices),
         idle_devices=tuple(idle),
         ops=pl.concat(frames),
@@ -94,6 +98,10 @@ def merge(
         warnings=tuple(dict.fromkeys(notes)),
         recordings=len(side.recordings),
     )
+
+
+def _is_compiled(run_info: Mapping[str, Any] | None) -> bool:
+    return run_info is not None and run_info.get("kind") == "compiled"
 
 
 def _oddities(devices: list[Device], parts: list[tuple[Recording, FilePart]]) -> list[Note]:

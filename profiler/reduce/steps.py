@@ -24,6 +24,14 @@ MIN_MARKS = 2
 STEPS_LINE, ANNOTATIONS, REPEATS = "Steps line", "step_num annotations", "repeats of the dominant program"
 
 
+def drawn(steps: Marks | None) -> Windows | None:
+    """The steps of a compiled profile: each is whole and lasts to its own end, so that one is enough; None for none."""
+    if steps is None or not (steps.end_ps > steps.start_ps).any():
+        return None
+    keep = steps.end_ps > steps.start_ps
+    return Windows(np.stack([steps.start_ps[keep], steps.end_ps[keep]], axis=1), STEPS_LINE, "step")
+
+
 def windows(
     timeline: Timeline,
     ops: pl.DataFrame,

@@ -30,7 +30,7 @@ from profiler.report.model import (
     limit,
     name,
 )
-from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_peaks, mfu_text
+from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_rows, mfu_text
 from profiler.report.wording import EQUAL_WORK, sides
 from profiler.results import Diff, Knob, Note, Summary
 
@@ -127,6 +127,9 @@ def headline_table(diff: Diff) -> Table:
             delta(units.change(ratio), None if ratio is None else ratio - 1, lower_is_better=False),
         )
     )
+    if diff.delta.band is not None and ratio is not None:
+        low, high = (units.fixed(1 / end, 2) for end in reversed(diff.delta.band))
+        rows.append((label("band of the estimate", DIM), label(""), label(f"{low} to {high}×", DIM), label("")))
     rows.append(_percent_row("busy", base.busy_fraction, opt.busy_fraction))
     rows.extend(_memory_rows(diff))
     rows.append(_reruns_row(base, opt))
@@ -186,8 +189,8 @@ def _percent_row(title: str, base: float | None, opt: float | None) -> tuple[Cel
 
 def _memory_rows(diff: Diff) -> list[tuple[Cell, ...]]:
     rows = []
-    pairs = zip(memory_peaks(diff.baseline.memory), memory_peaks(diff.optimized.memory), strict=True)
-    for (kind, base), (_, opt) in pairs:
+    pairs = zip(memory_rows(diff.baseline.memory), memory_rows(diff.optimized.memory), strict=True)
+    for (title, base), (_, opt) in pairs:
         if base is None and opt is None:
             continue
         scale = units.byte_scale((base, opt))
@@ -196,7 +199,7 @@ def _memory_rows(diff: Diff) -> list[tuple[Cell, ...]]:
         ]
         change = opt - base if base is not None and opt is not None else None
         text = f"{scale.delta(change)} {scale.unit}" if change is not None else units.UNKNOWN
-        rows.append((label(f"HBM peak, {kind}"), *cells, delta(text, change)))
+        rows.append((label(title), *cells, delta(text, change)))
     if not rows:
         rows.append((label("HBM peak"), label(units.UNKNOWN), label(units.UNKNOWN), label(units.UNKNOWN)))
     return rows
@@ -226,6 +229,9 @@ def noise_text(diff: Diff) -> str:
     if not significant:
         return f"~ not significant: the interval {low} to {high} of the time ratio holds 1"
     base, opt = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
+    if diff.delta.band is not None and base:
+        low, high = (units.fixed(end, 3) for end in diff.delta.band)
+        return f"time ratio {units.fixed(opt / base, 3)}; {low} to {high} over the ranges of the estimates' constants"
     ratio = units.fixed(opt / base, decimals) if base else units.UNKNOWN
     return f"time ratio {ratio}, 95 % interval {low} to {high}"
 

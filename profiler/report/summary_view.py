@@ -151,6 +151,17 @@ def memory_peaks(memory: Memory) -> tuple[tuple[str, int | None], ...]:
     )
 
 
+def memory_rows(memory: Memory) -> tuple[tuple[str, int | None], ...]:
+    """The peaks, and what the program needs beside them."""
+    (static, *others) = ((f"HBM peak, {kind}", value) for kind, value in memory_peaks(memory))
+    return (
+        static,
+        ("HBM allocated, static", memory.static_allocated_bytes),
+        ("host memory, static", memory.static_host_bytes or None),
+        *others,
+    )
+
+
 def estimated(summary: Summary, title: str) -> str:
     """A column title or caption that says when its times are not measured."""
     return f"{title} (est.)" if summary.kind == "compiled" else title

@@ -16,11 +16,11 @@ import profiler
 from distill import cli
 from distill.aot import Cache, OutOfMemory, OutOfVmem, buffers, compile_step, environment, find, topologies
 from distill.aot import cache as caching
-from distill.aot.buffers import Memory
 from distill.aot.compiler import Compiled
 from distill.aot.export import export_profile
 from distill.aot.report import to_dict, to_text
 from distill.config import Config, load
+from profiler.analysis.memory import Memory
 from profiler.errors import ProfilerError, UsageError
 
 GIB = 1 << 30

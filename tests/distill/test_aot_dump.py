@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from distill.aot import buffers, dump
-from distill.aot.buffers import memory
+from distill.aot import dump
 from distill.aot.counts import kernel_calls
 from distill.aot.dump import Dump, read_schedule
 from distill.aot.errors import OutOfMemory, OutOfVmem, explain
+from profiler.analysis.memory import memory
 from profiler.errors import UnreadableError
-from profiler.hlo import parse
+from profiler.hlo import buffers, parse
 from profiler.hlo.schema import hlo
 
 F32 = 11
@@ -37,7 +37,7 @@ def a_module(*instructions):
 
 def an_assignment(*, argument=None, alive=(), host=0, packed=0):
     """A buffer assignment: one argument of 1 MiB, temporaries by (kind, buffer, shared with) of 1 MiB each."""
-    assignment = buffers._messages().Assignment()
+    assignment = buffers.messages().Assignment()
     ids = {argument, *(number for _, number, _ in alive)} - {None}
     for number in sorted(ids):
         assignment.buffers.add(id=number, size=MIB).defined_at.instruction_id = number

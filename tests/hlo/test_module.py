@@ -94,7 +94,9 @@ def test_a_tpu_program_keeps_its_host_copies_and_its_static_peak(recordings):
     start = module.instructions["copy-start.4"]
     assert start.opcode == "copy-start"
     assert any(i.shape == TPU_SHAPE for i in module.instructions.values() if i.opcode == "copy-start")
-    assert module.static_peak_bytes == 21_474_934_816  # 20.00 GiB in HBM; three more of 5 GiB lie in host memory
+    assert module.static_peak_bytes == 21_474_836_512  # 20.00 GiB in HBM; three more of 5 GiB lie in host memory
+    assert module.buffers.allocated_bytes == 21_474_934_816
+    assert module.buffers.host_bytes == 3 * 5 << 30
     assert module.instructions["broadcast_add_fusion"].fused_opcodes >= {"add", "parameter"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import profiler
@@ -53,6 +55,13 @@ def test_without_a_repeat_the_recording_is_one_run_from_the_first_to_the_last_op
     assert (summary.steps.unit, summary.steps.count, summary.steps.mean_ps) == ("run", 1, 250.0)
     assert summary.busy_fraction == pytest.approx(110 / 250)
     assert "no_steps" in {note.code for note in summary.warnings}
+
+
+def test_one_step_of_a_compiled_profile_is_a_step(tpu_space, saved) -> None:
+    space = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 10, 60)], "Steps": [("0", 0, 100)]}})
+    space.plane("/host:run_info", stats={"run_info": json.dumps({"kind": "compiled"})})
+    found = steps(saved(space))
+    assert (found.source, found.unit, found.count, found.mean_ps) == ("Steps line", "step", 1, 100.0)
 
 
 def test_steps_can_be_chosen_and_skipped(tpu_space, saved) -> None:

@@ -77,9 +77,7 @@ def test_the_unknown_is_null_and_nothing_is_nan(make: Any) -> None:
     data = strict(render_summary(make.serving().baseline, "json", STYLE))
     assert data["mfu"] is None
     assert data["run_info"]["loss"] is None
-    assert data["memory"] == dict.fromkeys(
-        ("static_peak_bytes", "window_peak_bytes", "lifetime_peak_bytes", "capacity_bytes")
-    )
+    assert set(data["memory"].values()) == {None}
 
 
 def test_a_program_id_is_text_since_doubles_would_round_it(make: Any) -> None:
