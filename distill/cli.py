@@ -54,6 +54,15 @@ def _add_common(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
 
+def _add_compiling(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """Options of the commands that compile several configurations."""
+    parser.add_argument(
+        "--topology", metavar="NAME", help=f"{when}the slice, see `distill topologies` (default: the recipe's hardware)"
+    )
+    parser.add_argument("--full", action="store_true", help=f"{when}compile to the end: finer estimates, much longer")
+    parser.add_argument("--cache", metavar="DIR", type=Path, help=f"{when}where compiles are kept")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; every command sets ``run``."""
     parser = _Parser(
@@ -80,13 +89,35 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("baseline", metavar="BASE", help=RECIPE_HELP)
         command.add_argument("optimized", metavar="OPT", help="the same for the other side")
         command.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=f"for both sides: {OVERRIDES_HELP}")
-        command.add_argument("--steps", metavar="N", type=positive, default=30, help="steps a run (default: 30)")
-        command.add_argument(
-            "--repeats", metavar="N", type=positive, default=2, help="runs of each configuration (default: 2)"
-        )
+        command.add_argument("--steps", metavar="N", type=positive, help="steps a run (default: 30)")
+        command.add_argument("--repeats", metavar="N", type=positive, help="runs of each configuration (default: 2)")
         _add_common(command, f"folder of the runs and the report (default: {output})")
     compare.set_defaults(run=run_compare)
+    ladder.add_argument(
+        "--compiled", action="store_true", help="compile the rungs for a TPU instead of running them: estimates"
+    )
+    _add_compiling(ladder, "with --compiled: ")
     ladder.set_defaults(run=run_ladder)
+
+    frontier = commands.add_parser(
+        "frontier", help="compile all combinations of some knobs: what fits, and which is estimated fastest"
+    )
+    frontier.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
+    frontier.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDES_HELP)
+    frontier.add_argument(
+        "--knob",
+        metavar="KEY=VALUE,VALUE",
+        action="append",
+        required=True,
+        help="a key and its values, each YAML; several --knob: every combination",
+    )
+    _add_compiling(frontier)
+    frontier.add_argument(
+        "-o", "--output", metavar="OUT", type=Path, help="folder for table, JSON, figure and a profile of each point"
+    )
+    frontier.add_argument("--format", choices=("text", "json"), default="text", help="of stdout (default: text)")
+    frontier.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+    frontier.set_defaults(run=run_frontier)
 
     compiling = commands.add_parser("compile", help="compile one recipe's step for a TPU, without one: does it fit?")
     compiling.add_argument("recipe", metavar="RECIPE", help=RECIPE_HELP)
@@ -158,11 +189,65 @@ def run_compare(args: argparse.Namespace) -> None:
     print(compare(args.baseline, args.optimized, args.output or Path("distill_compare"), _plan(args)), end="")
 
 
-def run_ladder(args: argparse.Namespace) -> None:
-    """``distill ladder BASE OPT``."""
-    from distill.ladder import climb
+def run_ladder(args: argparse.Namespace) -> int:
+    """``distill ladder BASE OPT``; compiled: 1 if no rung fits."""
+    from distill.ladder import climb, climb_compiled
 
-    print(climb(args.baseline, args.optimized, args.output or Path("distill_ladder"), _plan(args)), end="")
+    out = args.output or Path("distill_ladder")
+    compiling, running = ("topology", "full", "cache"), ("steps", "repeats", "devices")
+    for key in running if args.compiled else compiling:
+        if getattr(args, key):
+            raise UsageError(f"--{key} {'is for runs, not for' if args.compiled else 'needs'} --compiled")
+    if not args.compiled:
+        print(climb(args.baseline, args.optimized, out, _plan(args)), end="")
+        return 0
+    from distill.aot import Cache
+    from distill.config import load
+
+    topology = _topology(args, load(args.baseline, args.overrides))
+    _make_folders(out, args.cache)
+    text, fits = climb_compiled(
+        args.baseline,
+        args.optimized,
+        topology,
+        out,
+        overrides=args.overrides,
+        whole=args.full,
+        cache=Cache(args.cache),
+    )
+    print(text, end="")
+    return 0 if fits else 1
+
+
+def run_frontier(args: argparse.Namespace) -> int:
+    """``distill frontier RECIPE``; 1 if nothing fits."""
+    from distill.aot import Cache
+    from distill.config import load
+    from distill.frontier import FIGURE_FILE, JSON_FILE, TEXT_FILE, frontier, parse_knobs, to_json, to_text
+    from distill.frontier_figure import to_svg
+    from profiler.report.output import write_whole
+
+    knobs = parse_knobs(args.knob)
+    loaded = load(args.recipe, args.overrides)
+    _announce(loaded)
+    topology = _topology(args, loaded)
+    _make_folders(args.output, args.cache)
+    found = frontier(
+        args.recipe,
+        knobs,
+        topology,
+        overrides=args.overrides,
+        whole=args.full,
+        cache=Cache(args.cache),
+        out=args.output,
+    )
+    text, document = to_text(found), to_json(found)
+    print(document if args.format == "json" else text, end="")
+    if args.output:
+        for name, content in ((JSON_FILE, document), (TEXT_FILE, text), (FIGURE_FILE, to_svg(found))):
+            write_whole(args.output / name, content.encode())
+        _note(f"wrote {args.output}: profiles (their times are estimates), {JSON_FILE}, {TEXT_FILE}, {FIGURE_FILE}")
+    return 0 if found.found.fitting else 1
 
 
 def run_recipes(args: argparse.Namespace) -> None:
@@ -186,15 +271,9 @@ def run_compile(args: argparse.Namespace) -> int:
 
     loaded = load(args.recipe, args.overrides)
     _announce(loaded)
-    topology = args.topology or loaded.config.hardware
-    if not topology:
-        raise UsageError("the recipe names no hardware", remedy="--topology NAME; `distill topologies` lists them")
+    topology = _topology(args, loaded)
     measured = _calibration(args, topology)
-    for folder in filter(None, (args.output, args.cache)):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot be written to: {error.strerror or error}", file=folder) from error
+    _make_folders(args.output, args.cache)
     try:
         compiled = compile_step(
             loaded.config,
@@ -249,11 +328,29 @@ def run_topologies(args: argparse.Namespace) -> None:
         print(f"{each.size_name:12} {each.name:16} {each.chips:5} chips {each.devices:5} devices  {each.chip.name}")
 
 
+def _topology(args: argparse.Namespace, loaded: Loaded) -> str:
+    """The slice that is asked for, else the recipe's."""
+    topology: str = args.topology or loaded.config.hardware
+    if not topology:
+        raise UsageError("the recipe names no hardware", remedy="--topology NAME; `distill topologies` lists them")
+    return topology
+
+
+def _make_folders(*folders: Path | None) -> None:
+    """Output folders, before any work is done."""
+    for folder in filter(None, folders):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot be written to: {error.strerror or error}", file=folder) from error
+
+
 def _plan(args: argparse.Namespace) -> Any:
     from distill.runs import Plan
 
-    overrides = (*args.overrides, *_window(args.steps, args.overrides))
-    return Plan(steps=args.steps, repeats=args.repeats, devices=args.devices, overrides=overrides)
+    steps = args.steps or 30
+    overrides = (*args.overrides, *_window(steps, args.overrides))
+    return Plan(steps=steps, repeats=args.repeats or 2, devices=args.devices, overrides=overrides)
 
 
 def _window(steps: int, overrides: Sequence[str]) -> list[str]:

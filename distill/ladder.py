@@ -1,25 +1,30 @@
 """``distill ladder``: from one configuration to another one knob at a time, and what each rung was worth.
 
 Rungs are cumulative. Keys that only mean something together are one rung: the rematerialisation of named tensors, the
-tiles of the grouped matmuls, the axes of the mesh.
+tiles of the grouped matmuls, the axes of the mesh. ``climb`` runs every rung, ``climb_compiled`` compiles it for a TPU.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distill.agreement import compare_losses
 from distill.calls import attention_calls
 from distill.compare import recorded_config
-from distill.config import REMAT_TENSORS, Config
+from distill.config import REMAT_TENSORS, Config, load
 from distill.runs import Plan, Run, run
 from profiler.errors import UsageError
+
+if TYPE_CHECKING:
+    from distill.aot import Cache
+    from distill.points import Point, Points
 
 REPORT = "ladder.txt"
 
@@ -60,8 +65,7 @@ def climb(baseline: str, optimized: str, out: Path, plan: Plan) -> str:
         ProfilerError: a run failed.
     """
     ladder = rungs(recorded_config(baseline, plan), recorded_config(optimized, plan))
-    if len(ladder) == 1:
-        raise UsageError(f"{baseline} and {optimized} are the same configuration", remedy="name two that differ")
+    _check(ladder, baseline, optimized)
     # What is wrong with a rung is said before the first run: two knobs may be possible only together.
     configs = [_config(baseline, plan, rung) for rung in ladder]
     runs: list[list[Run]] = [[] for _ in ladder]
@@ -70,12 +74,7 @@ def climb(baseline: str, optimized: str, out: Path, plan: Plan) -> str:
         rung = ladder[side]
         print(f"distill: rung {side} ({rung.name}), run {count} of {len(order)}", file=sys.stderr, flush=True)
         runs[side].append(run(baseline, out / f"{side}-{repeat + 1}", plan, rung.overrides))
-    text = "\n".join(table(ladder, configs, runs, plan)) + "\n"
-    from profiler.report.output import write_whole
-
-    write_whole(out / REPORT, text.encode())
-    print(f"distill: wrote {out / REPORT}", file=sys.stderr)
-    return text
+    return _written(table(ladder, configs, runs, plan), out)
 
 
 def table(ladder: Sequence[Rung], configs: Sequence[Config], runs: Sequence[Sequence[Run]], plan: Plan) -> list[str]:
@@ -108,9 +107,155 @@ def table(ladder: Sequence[Rung], configs: Sequence[Config], runs: Sequence[Sequ
         "±: half the range of a rung's runs; a gain within it says nothing. gain: tokens/s over the rung above.",
         "forwards: the student's attention forward passes per layer.",
     ]
-    for number, rung in enumerate(ladder[1:], 1):
-        lines.append(f"{number:2} {rung.name}: {', '.join(f'{key}={value}' for key, value in rung.changes.items())}")
-    return lines
+    return [*lines, *_changes(ladder)]
+
+
+# --- compiled --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rung does to the estimated MFU.
+
+    Attributes:
+        since: number of the rung that it is held against: the last one below that fits.
+        points: percentage points.
+        ratio: MFU over that rung's.
+    """
+
+    since: int
+    points: float
+    ratio: float
+
+
+def climb_compiled(
+    baseline: str,
+    optimized: str,
+    topology: str,
+    out: Path,
+    *,
+    overrides: Sequence[str] = (),
+    whole: bool = False,
+    cache: Cache | None = None,
+) -> tuple[str, bool]:
+    """Compiles every rung for a slice, writes profiles and table to ``out``; returns the table and whether any fits.
+
+    Args:
+        baseline, optimized: recipes' names or YAML files.
+        topology: the slice's name.
+        out: gets a profile of each rung that fits, and ladder.txt.
+        overrides: ``key=value`` for all rungs.
+        whole: compile to the end.
+        cache: where finished compiles are kept.
+
+    Raises:
+        UsageError: a configuration is not possible, the two do not differ, or there is no such slice.
+        ProfilerError: there is no TPU compiler.
+    """
+    from distill.points import Wanted, measure
+
+    ladder = rungs(load(baseline, overrides).config, load(optimized, overrides).config)
+    _check(ladder, baseline, optimized)
+    wanted = [
+        Wanted(
+            f"rung {number} ({rung.name})",
+            re.sub(r"[^\w.+-]", "_", f"{number}-{rung.name}"),
+            load(baseline, [*overrides, *rung.overrides]),
+        )
+        for number, rung in enumerate(ladder)
+    ]
+    found = measure(wanted, topology, whole=whole, cache=cache, out=out)
+    return _written(compiled_table(ladder, found), out), bool(found.fitting)
+
+
+def parts(points: Sequence[Point]) -> list[Part | None]:
+    """Each rung's part of the change in estimated MFU; None for the first that fits, and for what does not fit.
+
+    They sum to the change from the first rung that fits to the last one: each begins where the one before ends.
+    """
+    found: list[Part | None] = []
+    since, before = 0, None
+    for number, point in enumerate(points):
+        mfu = point.estimate.mfu if point.estimate else None
+        found.append(Part(since, 100 * (mfu - before), mfu / before) if mfu is not None and before else None)
+        if mfu is not None:
+            since, before = number, mfu
+    return found
+
+
+def compiled_table(ladder: Sequence[Rung], found: Points) -> list[str]:
+    """The verdict, and a row for every rung: memory, calls, estimates, and its part of the change."""
+    from distill.points_table import aligned, figures, reasons
+    from profiler.report import units
+
+    split = parts(found.points)
+    against = [
+        f" (over rung {part.since})" if part and part.since != number - 1 else "" for number, part in enumerate(split)
+    ]
+    columns = [
+        ("points", [units.points(part.points) if part else "–" for part in split]),
+        ("ratio", [f"×{part.ratio:.3f}" if part else "–" for part in split]),
+        ("", against),
+    ]
+    names = [f"{number:2} {rung.name}" for number, rung in enumerate(ladder)]
+    return [
+        _whole(ladder, found, split),
+        "",
+        *aligned([("", [("   rung", names)]), *figures(found), ("part of the MFU", columns)]),
+        "",
+        "Each rung adds to the one above. points and ratio: its estimated MFU against that of the last rung above that "
+        "fits.",
+        "band: the MFU with all constants of the estimate at their slow and at their fast end.",
+        found.kind(),
+        *reasons(found),
+        *_changes(ladder),
+    ]
+
+
+def _whole(ladder: Sequence[Rung], found: Points, split: Sequence[Part | None]) -> str:
+    """The change that the parts sum to."""
+    from distill.points_table import overlap
+    from profiler.report import units
+
+    estimates = [(number, each.estimate) for number, each in enumerate(found.points) if each.estimate]
+    if not estimates:
+        return f"No rung fits {found.where()}"
+    (a, first), (z, last) = estimates[0], estimates[-1]
+    points = sum(part.points for part in split if part)
+    ends = f"rung {a} ({ladder[a].name}) to rung {z} ({ladder[z].name})"
+    missing = [
+        f"; the {side} does not fit" for side, gone in (("baseline", a > 0), ("last rung", z + 1 < len(ladder))) if gone
+    ]
+    text = (
+        f"Estimated MFU {units.percent(first.mfu)} → {units.percent(last.mfu)}, {units.points(points)} points, from "
+        f"{ends}, on {found.where()}{''.join(missing)}"
+    )
+    if a != z and overlap(first, last):
+        text += ". Their bands overlap: a compile alone cannot say for certain which is faster"
+    return text
+
+
+def _check(ladder: Sequence[Rung], baseline: str, optimized: str) -> None:
+    if len(ladder) == 1:
+        raise UsageError(f"{baseline} and {optimized} are the same configuration", remedy="name two that differ")
+
+
+def _changes(ladder: Sequence[Rung]) -> list[str]:
+    """What each rung changes, one line each."""
+    return [
+        f"{number:2} {rung.name}: {', '.join(f'{key}={value}' for key, value in rung.changes.items())}"
+        for number, rung in enumerate(ladder[1:], 1)
+    ]
+
+
+def _written(lines: Sequence[str], out: Path) -> str:
+    """Writes the table to ``out`` and returns it."""
+    from profiler.report.output import write_whole
+
+    text = "\n".join(lines) + "\n"
+    write_whole(out / REPORT, text.encode())
+    print(f"distill: wrote {out / REPORT}", file=sys.stderr)
+    return text
 
 
 def _group(key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ DEVICE_KINDS = {
     "tpu-v6e": "TPU v6 lite",
     "tpu-v7x": "TPU7x",
 }
+_CYCLES = re.compile(rb'("estimated_cycles"\s*:\s*"?)(\d+)')
 
 
 def export_profile(
@@ -28,6 +30,7 @@ def export_profile(
     asked: Mapping[str, Any],
     path: Path,
     *,
+    coarse: bool = False,
     constants: Mapping[str, Constant] | None = None,
 ) -> Path | None:
     """Writes the profile of a compile; None where the compiler gave up before there was a program.
@@ -36,14 +39,16 @@ def export_profile(
         compiled: what the compiler said.
         asked: the configuration as the user gave it, for the run info.
         path: the file; gzipped if it ends in ``.gz``.
+        coarse: take no more than a quick compile has for the times, so that they can be held against one's.
         constants: of the estimates, where a recording knows better (distill.aot.calibrate).
     """
     if compiled.hlo_proto is None or compiled.memory is None or not compiled.fits:
         return None
     slice_, config = compiled.topology, compiled.config
+    program = compiled.hlo_proto.read_bytes()
     flops = step_flops(config)
     return write_profile(
-        compiled.hlo_proto.read_bytes(),
+        _without_cycles(program) if coarse else program,
         read_schedule(compiled.schedule) if compiled.schedule else None,
         chip=DEVICE_KINDS[slice_.chip.key],
         topology=slice_.libtpu_name,
@@ -60,10 +65,15 @@ def export_profile(
             "kernels": list(compiled.kernels),
             "xla_flags": compiled.flags.split(),
             "versions": {name: version for name, version in compiled.versions.items() if version},
-            "quick": compiled.quick,
+            "quick": compiled.quick or coarse,
         },
         static_peak_bytes=compiled.memory.peak_bytes,
         host_bytes=compiled.memory.host_bytes,
         path=path,
         constants=constants,
     )
+
+
+def _without_cycles(program: bytes) -> bytes:
+    """A program whose instructions have no cycles of the compiler's: 0 is how it writes that it has none."""
+    return _CYCLES.sub(lambda match: match[1] + b"0" * len(match[2]), program)

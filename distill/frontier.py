@@ -1,0 +1,247 @@
+"""``distill frontier``: what fits, and which of that is fastest, over all combinations of some knobs' values."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distill.aot import Cache, find
+from distill.aot.cache import key as program_key
+from distill.aot.environment import compiler_flags
+from distill.config import REMAT_TENSORS, Config, Loaded, load
+from distill.points import Point, Points, Wanted, measure
+from distill.points_table import aligned, figures, overlap, reasons
+from profiler.errors import UsageError
+from profiler.report import units
+
+SCHEMA = "distill.frontier/1"
+JSON_FILE, TEXT_FILE, FIGURE_FILE = "frontier.json", "frontier.txt", "frontier.svg"
+_LONGEST_NAME = 120  # of a file, its suffix aside
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """All combinations of the knobs' values, compiled.
+
+    Attributes:
+        recipe: what they change.
+        knobs: the values of each.
+        values: of each point, in the order of ``found.points``.
+        found: the points.
+        notes: what was done that was not asked for.
+    """
+
+    recipe: str
+    knobs: Mapping[str, Sequence[Any]]
+    values: Sequence[Values]
+    found: Points
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Point | None:
+        """The point that fits and has the shortest estimated time per token."""
+        return min(
+            (each for each in self.found.fitting if each.estimate),
+            key=lambda each: each.estimate.token_s if each.estimate else 0.0,
+            default=None,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; docs/schema/frontier.schema.json."""
+        slice_, found, best = self.found.topology, self.found, self.best
+        return {
+            "schema": SCHEMA,
+            "recipe": self.recipe,
+            "topology": slice_.name,
+            "chip": slice_.chip.key,
+            "devices": slice_.devices,
+            "capacity_bytes": found.capacity_bytes,
+            "estimates": "coarse" if found.coarse else "finished",
+            "knobs": {key: list(values) for key, values in self.knobs.items()},
+            "fitting": len(found.fitting),
+            "best": best.label if best else None,
+            "points": [
+                {"values": dict(values), **point.to_dict()}
+                for values, point in zip(self.values, found.points, strict=True)
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def frontier(
+    recipe: str,
+    knobs: Mapping[str, Sequence[Any]],
+    topology: str,
+    *,
+    overrides: Sequence[str] = (),
+    whole: bool = False,
+    cache: Cache | None = None,
+    out: Path | None = None,
+) -> Frontier:
+    """Compiles every combination.
+
+    Args:
+        recipe: a recipe's name or a YAML file.
+        knobs: values by key; ``parse_knobs`` reads them from a command line.
+        topology: the slice's name.
+        overrides: ``key=value`` for all points.
+        whole: compile to the end.
+        cache: where finished compiles are kept.
+        out: folder that gets a profile of every point that fits.
+
+    Raises:
+        UsageError: before anything is compiled: an unknown key, a value that is never possible, equal points.
+    """
+    find(topology)
+    notes, overrides = _notes(recipe, knobs, overrides)
+    values = [dict(zip(knobs, each, strict=True)) for each in itertools.product(*knobs.values())]
+    wanted = _wanted(recipe, overrides, values)
+    _check(wanted, values, topology)
+    return Frontier(recipe, knobs, values, measure(wanted, topology, whole=whole, cache=cache, out=out), notes)
+
+
+def parse_knobs(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """``key=value,value`` as values by key; every value is YAML.
+
+    Raises:
+        UsageError: no key, no value, an empty one, a key twice, or what is not YAML.
+    """
+    knobs: dict[str, list[Any]] = {}
+    for text in texts:
+        key, sign, raw = text.partition("=")
+        key, raw = key.strip(), raw.strip()
+        if not sign or not key:
+            raise UsageError(f"{text!r} is not a knob", remedy="write --knob KEY=VALUE,VALUE")
+        if key in knobs:
+            raise UsageError(f"the knob {key} is given twice", remedy="list all its values in one --knob")
+        try:
+            values = yaml.safe_load(f"[{raw}]")
+        except yaml.YAMLError as error:
+            raise UsageError(f"the values in {text!r} are not YAML", remedy="KEY=VALUE,VALUE, none empty") from error
+        # YAML forgives a comma at the end.
+        if not isinstance(values, list) or not values or None in values or raw.endswith(","):
+            raise UsageError(f"{text!r} has an empty value", remedy="write --knob KEY=VALUE,VALUE")
+        knobs[key] = values
+    return knobs
+
+
+def _notes(
+    recipe: str, knobs: Mapping[str, Sequence[Any]], overrides: Sequence[str]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Tensors' knobs count with ``remat_policy=custom`` only: sets it unless the user decides; (notes, overrides)."""
+    tensors = [key for key in knobs if key in REMAT_TENSORS]
+    if not tensors or "remat_policy" in knobs:
+        return (), [*overrides]
+    policy = load(recipe, overrides).config.remat_policy
+    if policy == "custom":
+        return (), [*overrides]
+    note = f"remat_policy=custom instead of {policy}: {', '.join(tensors)} would have no effect without"
+    return (note,), [*overrides, "remat_policy=custom"]
+
+
+def _wanted(recipe: str, overrides: Sequence[str], values: Sequence[Values]) -> list[Wanted]:
+    wanted: list[Wanted] = []
+    for each in values:
+        texts = {key: _text(value) for key, value in each.items()}
+        file = re.sub(r"[^\w.+-]", "-", "_".join(f"{key}-{text}" for key, text in texts.items()))[:_LONGEST_NAME]
+        if any(other.file == file for other in wanted):
+            file = f"{file}_{len(wanted) + 1}"
+        loaded: Loaded | UsageError
+        try:
+            loaded = load(
+                recipe, [*overrides, *(f"{key}={json.dumps(value, default=str)}" for key, value in each.items())]
+            )
+        except UsageError as error:
+            loaded = error
+        wanted.append(Wanted(" ".join(f"{key}={text}" for key, text in texts.items()), file, loaded))
+    return wanted
+
+
+def _check(wanted: Sequence[Wanted], values: Sequence[Values], topology: str) -> None:
+    """Mistakes, as opposed to combinations that turn out not to be possible.
+
+    Raises:
+        UsageError: a key that does nothing, a value that is not possible with any of the others, or equal programs.
+    """
+    programs: dict[str, str] = {}
+    for number, (each, mine) in enumerate(zip(wanted, values, strict=True)):
+        for key, value in mine.items():
+            same = [other.loaded for other, theirs in zip(wanted, values, strict=True) if theirs[key] == value]
+            if all(isinstance(loaded, UsageError) for loaded in same):
+                raise same[0]  # type: ignore[misc]
+            if isinstance(each.loaded, Loaded) and key in {**each.loaded.unknown, **each.loaded.no_effect}:
+                what = "has no effect here" if key in each.loaded.no_effect else "is no key"
+                close = difflib.get_close_matches(key, [item.name for item in fields(Config)], 1)
+                raise UsageError(f"the knob {key} {what}", remedy=f"did you mean {close[0]}?" if close else None)
+        if isinstance(each.loaded, Loaded):
+            config = each.loaded.config
+            program = program_key(config, topology, {}, compiler_flags(config, os.environ), quick=False)
+            if program in programs:
+                raise UsageError(
+                    f"{programs[program]} and {wanted[number].label} are the same program",
+                    remedy="name each value once, of keys that the step depends on",
+                )
+            programs[program] = each.label
+
+
+def _text(value: Any) -> str:
+    """A value as it is shown."""
+    return units.clean(value if isinstance(value, str) else json.dumps(value, default=str))
+
+
+# --- as text and JSON ------------------------------------------------------------------------------------------------
+
+
+def to_json(result: Frontier) -> str:
+    """``Frontier.to_dict`` as text."""
+    return json.dumps(result.to_dict(), indent=2, default=str) + "\n"
+
+
+def to_text(result: Frontier) -> str:
+    """The verdict, a row for every point, and what there is to know about them."""
+    best, found = result.best, result.found
+    numbers = [f"{'*' if point is best else ' '}{number:2}" for number, point in enumerate(found.points, 1)]
+    knobs = [(key, [_text(values[key]) for values in result.values]) for key in result.knobs]
+    table = aligned([("", [("", numbers), *knobs]), *figures(found)])
+    parts = [[_verdict(result)], table, _remarks(result), reasons(found)]
+    return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
+
+
+def _verdict(result: Frontier) -> str:
+    best, found = result.best, result.found
+    text = f"{len(found.fitting)} of {len(found.points)} points fit {found.where()}"
+    if best is None or best.estimate is None:
+        return text
+    token = units.duration(best.estimate.token_s * 1e12)
+    return f"{text}; best by estimated time per token: {best.label} ({token}, MFU {units.percent(best.estimate.mfu)})"
+
+
+def _remarks(result: Frontier) -> list[str]:
+    best, found = result.best, result.found
+    lines = [f"Note: {note}" for note in result.notes]
+    if best is None or best.estimate is None:
+        return lines
+    others = [each for each in found.fitting if each is not best and each.estimate]
+    close = sum(overlap(best.estimate, each.estimate) for each in others if each.estimate)
+    lines += [
+        found.kind(),
+        "band: the MFU with all constants of the estimate at their slow and at their fast end.",
+        "Times are per device, a token's too: the step's over the tokens that the device takes.",
+    ]
+    if close:
+        lines.append(
+            f"Bands that overlap with the best's: {close} of {len(others)}. A compile alone cannot say for certain which "
+            "of them is fastest."
+        )
+    return lines
