@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from profiler.errors import ProfilerError, UsageError
 
 if TYPE_CHECKING:
+    from distill.aot import Cache, Compiled
+    from distill.aot.bundles import KernelCode
     from distill.aot.model_constants import Constant
     from distill.config import Config, Loaded
 
@@ -138,6 +140,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--calibrate",
         metavar="RECORDING",
         help="measure the profile's constants on a recording of the same chip, or take them from `distill calibrate`",
+    )
+    compiling.add_argument(
+        "--no-kernel-code",
+        action="store_true",
+        help="do not compile each kernel alone for the profile's times, which takes a minute or so the first time",
     )
     compiling.add_argument("--format", choices=("text", "json"), default="text", help="of stdout (default: text)")
     compiling.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
@@ -288,10 +295,24 @@ def run_compile(args: argparse.Namespace) -> int:
     print((to_json if args.format == "json" else to_text)(compiled), end="")
     if args.output:
         path = args.output / f"{loaded.name}.xplane.pb"
-        profile = export_profile(compiled, loaded.to_dict(), path, constants=measured)
+        kernels = None if args.no_kernel_code else _kernel_code(compiled, Cache(args.cache))
+        profile = export_profile(compiled, loaded.to_dict(), path, constants=measured, kernels=kernels)
         if profile:
             print(f"profile (times are estimates): {profile}", file=sys.stderr)
     return 0 if compiled.fits else 1
+
+
+def _kernel_code(compiled: Compiled, cache: Cache) -> KernelCode | None:
+    """The cycles of the program's kernels; None where there is no program to draw."""
+    from distill.aot.bundles import kernel_code
+    from distill.aot.report import end_progress, stderr_progress
+
+    if compiled.module is None or not compiled.fits:
+        return None
+    try:
+        return kernel_code(compiled.module, compiled.config, compiled.topology, cache=cache, progress=stderr_progress())
+    finally:
+        end_progress()
 
 
 def _calibration(args: argparse.Namespace, topology: str) -> dict[str, Constant] | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from distill.aot.bundles import KernelCode
 from distill.aot.compiler import Compiled
 from distill.aot.dump import read_schedule
 from distill.aot.model_constants import Constant
@@ -32,6 +33,7 @@ def export_profile(
     *,
     coarse: bool = False,
     constants: Mapping[str, Constant] | None = None,
+    kernels: KernelCode | None = None,
 ) -> Path | None:
     """Writes the profile of a compile; None where the compiler gave up before there was a program.
 
@@ -41,6 +43,7 @@ def export_profile(
         path: the file; gzipped if it ends in ``.gz``.
         coarse: take no more than a quick compile has for the times, so that they can be held against one's.
         constants: of the estimates, where a recording knows better (distill.aot.calibrate).
+        kernels: what was read from the code of the program's kernels (distill.aot.bundles.kernel_code).
     """
     if compiled.hlo_proto is None or compiled.memory is None or not compiled.fits:
         return None
@@ -71,6 +74,7 @@ def export_profile(
         host_bytes=compiled.memory.host_bytes,
         path=path,
         constants=constants,
+        kernels=kernels,
     )
 
 

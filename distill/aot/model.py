@@ -3,8 +3,8 @@
 A kernel's cost estimate knows nothing of tiles: it cannot tell a padded tile, a weight block that is fetched again, or
 a masked block. This model counts what the compiled kernel really executes (grid steps, blocks, fetched bytes) and
 charges each step max(compute, memory) plus an overhead. The counts are facts; the cycles per step come from the
-compiler's own bundles where the shape is known, and else from a share of the matrix units' work
-(``distill.aot.model_constants``).
+kernel's own code (``distill.aot.bundles``), without it from a table of shapes whose code was read before, and else from
+a share of the matrix units' work (``distill.aot.model_constants``).
 """
 
 from __future__ import annotations
@@ -84,18 +84,43 @@ class Splash:
     skipped: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class KernelCycles:
+    """Cycles of one grid step, as the code of a compiled kernel has them.
+
+    Attributes:
+        step: of what every step runs: the loop, its copies in and out, what is around the blocks.
+        blocks: of each alternative with matmuls, in the order of the code; a step runs one of them. Of a gmm with
+            several k tiles these are the last one and the others, of splash the blocks that the mask leaves whole and
+            those that it cuts, in either order.
+        edges: of what only the first or the last step of a visit, a group or a row runs: it zeroes and stores.
+    """
+
+    step: float
+    blocks: tuple[float, ...]
+    edges: float
+
+
 @dataclass(frozen=True)
 class KernelModel:
-    """Seconds per call; ``visit_cycles`` and ``block_cycles`` are the shapes whose cycles are known."""
+    """Seconds per call.
+
+    Attributes:
+        constants: of the chip.
+        visit_cycles, block_cycles: of shapes whose cycles are known.
+        code: the cycles of this very kernel, which come before the others.
+    """
 
     constants: Constants
     visit_cycles: Mapping[VisitKey, float] = field(default_factory=dict)
     block_cycles: Mapping[BlockKey, float] = field(default_factory=dict)
+    code: KernelCycles | None = None
 
     def grouped_matmul(self, call: GroupedMatmul) -> float:
         """Σ over visits × tiles of max(tile cycles / clock, fetched bytes / bandwidth) + step overhead."""
         c = self.constants
         compute = self._visit_cycles(call) / call.tiles / c["clock"]
+        edges = self.code.edges / c["clock"] if self.code and call.kernel == "tgmm" else 0.0
         bandwidth = c["kernel_hbm_share"] * c["hbm"]
         matrix = call.tk * call.tn * call.item_bytes / bandwidth
         k_tiles = math.ceil(call.k / call.tk)
@@ -110,8 +135,8 @@ class KernelModel:
         else:
             usual, changing = rows_in + rows_out, rows_in + rows_out + matrix
         changes = min(call.groups, call.visits)
-        steps = changes * max(compute, changing) + (call.visits - changes) * max(compute, usual)
-        return call.tiles * (steps + call.visits * c["step_overhead"])
+        steps = changes * max(compute + edges, changing) + (call.visits - changes) * max(compute, usual)
+        return call.tiles * (steps + call.visits * self._overhead)
 
     def splash(self, call: Splash) -> float:
         """heads × (full blocks + cut blocks + rows), each block with the overhead of a grid step.
@@ -119,19 +144,30 @@ class KernelModel:
         Bytes do not bound a block: at 1024 × 1024 scores its keys and values take a fifth of its compute time.
         """
         c = self.constants
-        block = self._block_cycles(call) / c["clock"]
-        steps = call.full * block + call.partial * block * c["splash_partial_block"]
-        overhead = (call.full + call.partial + call.skipped) * c["step_overhead"]
-        return call.heads * (steps + overhead + call.rows * c["splash_row"] / c["clock"])
+        steps = call.full + call.partial + call.skipped
+        if self.code is not None:
+            around, full, cut, row = self.code.step, min(self.code.blocks), max(self.code.blocks), self.code.edges
+        else:
+            full = self._block_cycles(call)
+            around, cut, row = 0.0, full * c["splash_partial_block"], c["splash_row"]
+        cycles = call.full * full + call.partial * cut + steps * around + call.rows * row
+        return call.heads * (cycles / c["clock"] + steps * self._overhead)
 
     def known(self, call: GroupedMatmul | Splash) -> bool:
-        """Whether the cycles of this shape come from its own bundles."""
+        """Whether the cycles of this shape are in the table."""
         if isinstance(call, GroupedMatmul):
             return _visit_key(call) in self.visit_cycles
         return self._known_block(call) is not None
 
+    @property
+    def _overhead(self) -> float:
+        """Seconds of a grid step besides its cycles, which hold the code around the blocks only if it was read."""
+        return self.constants["step_wait" if self.code else "step_overhead"]
+
     def _visit_cycles(self, call: GroupedMatmul) -> float:
         """Known cycles, though not fewer than the matrix units need: code can be shorter than what it starts takes."""
+        if self.code is not None:
+            return call.tiles * _mean_step(self.code, 1 if call.kernel == "tgmm" else math.ceil(call.k / call.tk))
         work = call.tiles * 2 * call.tm * _padded(call.tk) * _padded(call.tn) / self.constants["mxu"]
         known = self.visit_cycles.get(_visit_key(call))
         return max(known, work) if known is not None else work / self.constants["gmm_mxu_share"]
@@ -146,6 +182,13 @@ class KernelModel:
         """Of the same layout, else of the other one: where both are known they differ by less than 7 %."""
         keys = [_block_key(call, layout) for layout in (call.layout, *_LAYOUTS)]
         return next((self.block_cycles[key] for key in keys if key in self.block_cycles), None)
+
+
+def _mean_step(code: KernelCycles, k_tiles: int) -> float:
+    """Cycles of a grid step of a grouped matmul, the mean over its k tiles; a tgmm, which has none, has no edges."""
+    last, *others = code.blocks
+    block = (last + (k_tiles - 1) * max(others)) / k_tiles if others else last
+    return code.step + block + (code.edges / k_tiles if k_tiles > 1 else 0.0)
 
 
 def causal_blocks(length: int, block_q: int, block_kv: int) -> tuple[int, int]:

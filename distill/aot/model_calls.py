@@ -23,7 +23,7 @@ _MAX_HOPS = 16  # loops and copies between a kernel and the constant that it get
 
 def describe(instruction: Instruction) -> GroupedMatmul | Splash | None:
     """The call behind a Pallas custom call; None for kernels that the model does not know or cannot read."""
-    family = kernel_family(_kernel_name(instruction))
+    family = kernel_family(kernel_name(instruction))
     if family in ("gmm", "tgmm"):
         return _grouped_matmul(instruction, family)
     if family == "splash":
@@ -31,7 +31,7 @@ def describe(instruction: Instruction) -> GroupedMatmul | Splash | None:
     return None
 
 
-def _kernel_name(instruction: Instruction) -> str:
+def kernel_name(instruction: Instruction) -> str:
     """The innermost scope of the name stack that names a kernel, else the instruction's name."""
     scopes = reversed(instruction.op_name.split("/"))
     return next((scope for scope in scopes if kernel_family(scope)), instruction.name)
@@ -80,7 +80,7 @@ def _splash(instruction: Instruction) -> Splash | None:
     ]
     if len(arrays) < 3:
         return None
-    backward = "dkv" in _kernel_name(instruction)
+    backward = "dkv" in kernel_name(instruction)
     shape = _settings(instruction, backward) or _from_windows(instruction, arrays)
     if shape is None:
         return None

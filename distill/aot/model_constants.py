@@ -114,7 +114,12 @@ def constants_of(chip: Chip, overrides: Mapping[str, Constant] | None = None) ->
         "kernel_hbm_share": Constant(
             0.9, 1.0, 0.8, "of HBM bandwidth", "no source: block copies are long and contiguous"
         ),
-        "step_overhead": Constant(0.175e-6, 0.0, 0.35e-6, "s", "no source: middle of what is plausible per grid step"),
+        "step_overhead": Constant(
+            0.175e-6, 0.0, 0.35e-6, "s", "no source: middle of what is plausible per grid step whose code is not known"
+        ),
+        "step_wait": Constant(
+            0.0, 0.0, 0.2e-6, "s", "no source: what a grid step waits beyond its own code; its copies are a step ahead"
+        ),
         "gmm_mxu_share": Constant(
             0.86, 0.90, 0.81, "of MXU work per cycle", "bundles of 11 gmm and tgmm kernels, padded work ÷ cycles"
         ),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from distill.aot import profile_program, profile_text
+from distill.aot.bundles import KernelCode
 from distill.aot.dump import Schedule
 from distill.aot.model_constants import Constant, Constants, constants_of
 from distill.aot.profile_layout import Spans, Step, lay_out
@@ -42,6 +43,7 @@ def write_profile(
     path: Path,
     steps: int = 3,
     constants: Mapping[str, Constant] | None = None,
+    kernels: KernelCode | None = None,
 ) -> Path:
     """Writes a compiled program as an ``.xplane.pb`` file.
 
@@ -56,6 +58,7 @@ def write_profile(
         path: the file; gzipped if it ends in ``.gz``.
         steps: equal steps in a row, fewer where the file would grow too large.
         constants: of the estimates, where they are known better than by default (distill.aot.model_constants).
+        kernels: what was read from the code of the program's kernels (distill.aot.bundles.kernel_code).
 
     Raises:
         UsageError: a chip without a peak, or fewer than one step.
@@ -69,7 +72,8 @@ def write_profile(
     plan = cycles_of(schedule)
     if "compiler_cycles" in (constants or {}):  # measured, where the plan has the clock that the compiler assumes
         plan = replace(plan, cycles_per_us=None)
-    timer = Timer(found, constants_of(found, constants), plan)
+    kernels = kernels or KernelCode()
+    timer = Timer(found, constants_of(found, constants), plan, kernels.cycles)
     step = lay_out(module, timer)
     band_ps = [lay_out(module, timer.at(end)).duration_ps for end in ("fast", "slow")]
 
@@ -93,6 +97,7 @@ def write_profile(
             "one device of the program is drawn: all run the same",
             f"{drawn} equal steps: a compile knows no differences between steps",
             *step.notes,
+            *kernels.notes,
         ],
     }
     space.plane(RUN_INFO_PLANE, stats={"run_info": json.dumps(info)})

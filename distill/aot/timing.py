@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Literal
 
-from distill.aot.model import GroupedMatmul, KernelModel
+from distill.aot.bundles_call import kernel_key
+from distill.aot.model import GroupedMatmul, KernelCycles, KernelModel
 from distill.aot.model_calls import describe
 from distill.aot.model_constants import BLOCK_CYCLES, VISIT_CYCLES, Constants, End
 from distill.aot.timing_schedule import ScheduledCycles
@@ -27,7 +28,8 @@ from profiler.xplane.schema import INT64, build_messages
 Resource = Literal["core", "links", "sparsecore", "dma", "host"]
 
 SOURCES: Mapping[str, str] = {
-    "kernel bundles": "tile-level model; cycles per tile or block from the compiler's code for this very shape",
+    "kernel code": "tile-level model; cycles per tile or block from the compiler's code of this very kernel",
+    "kernel bundles": "tile-level model; cycles per tile or block from a table of shapes whose code was read before",
     "kernel model": "tile-level model; cycles per tile or block by a share of the matrix unit's work",
     "cost estimate": "max(flops / peak, bytes / HBM bandwidth) of the kernel author's estimate: knows no tiles",
     "compiler cycles": "estimated_cycles of the final program, at the compiler's own clock",
@@ -79,15 +81,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Timer:
-    """Estimates for one program on one chip."""
+    """Estimates for one program on one chip; ``kernels`` are cycles by distill.aot.bundles_call.kernel_key."""
 
     chip: Chip
     constants: Constants
     schedule: ScheduledCycles = field(default_factory=ScheduledCycles)
+    kernels: Mapping[str, KernelCycles] = field(default_factory=dict)
 
     def at(self, end: End) -> Timer:
         """The same with all constants at one end of their ranges."""
-        return Timer(self.chip, self.constants.at(end), self.schedule)
+        return replace(self, constants=self.constants.at(end))
 
     def estimate(self, instruction: Instruction) -> Estimate:
         """The time of one execution: on the core, or in flight for what a start op starts."""
@@ -127,9 +130,11 @@ class Timer:
             flops = (cost.flops if cost else None) or 0.0
             moved = cost.bytes_accessed if cost and cost.bytes_accessed is not None else traffic(instruction).total
             return _estimate(self._roofline_s(flops, moved), "cost estimate")
-        model = KernelModel(self.constants, VISIT_CYCLES.get(self.chip.key, {}), BLOCK_CYCLES.get(self.chip.key, {}))
+        visits, blocks = VISIT_CYCLES.get(self.chip.key, {}), BLOCK_CYCLES.get(self.chip.key, {})
+        code = self.kernels.get(kernel_key(instruction) or "") if self.kernels else None
+        model = KernelModel(self.constants, visits, blocks, code)
         seconds = model.grouped_matmul(call) if isinstance(call, GroupedMatmul) else model.splash(call)
-        return _estimate(seconds, "kernel bundles" if model.known(call) else "kernel model")
+        return _estimate(seconds, "kernel code" if code else "kernel bundles" if model.known(call) else "kernel model")
 
     def _compiled(self, instruction: Instruction) -> Estimate:
         """What XLA generated itself."""
@@ -199,7 +204,8 @@ def payload(instruction: Instruction) -> Instruction:
     for _ in range(_MAX_WRAPPERS):
         if instruction.opcode == "fusion":
             return _fused_collective(instruction) or instruction
-        if instruction.opcode not in ("async-start", "call") or not instruction.called:
+        # libtpu 0.0.52 wraps what a SparseCore does in a custom call once more.
+        if instruction.opcode not in ("async-start", "call", "custom-call") or not instruction.called:
             break
         root = instruction.module.computations[instruction.called[0]].root
         if root is None or root.opcode in ("async-done", "tuple"):
