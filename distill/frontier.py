@@ -8,8 +8,10 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -18,8 +20,8 @@ from distill.aot import Cache, find
 from distill.aot.cache import key as program_key
 from distill.aot.environment import compiler_flags
 from distill.config import REMAT_TENSORS, Config, Loaded, load
-from distill.points import Point, Points, Wanted, measure
-from distill.points_table import aligned, figures, overlap, reasons
+from distill.points import Lead, Point, Points, Wanted, ahead, measure
+from distill.points_table import aligned, figures, reasons, remarks, times
 from profiler.errors import UsageError
 from profiler.report import units
 
@@ -39,6 +41,7 @@ class Frontier:
         knobs: the values of each.
         values: of each point, in the order of ``found.points``.
         found: the points.
+        lead: tokens/s of the best point over those of the next; None without two that fit.
         notes: what was done that was not asked for.
     """
 
@@ -46,16 +49,13 @@ class Frontier:
     knobs: Mapping[str, Sequence[Any]]
     values: Sequence[Values]
     found: Points
+    lead: Lead | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def best(self) -> Point | None:
         """The point that fits and has the shortest estimated time per token."""
-        return min(
-            (each for each in self.found.fitting if each.estimate),
-            key=lambda each: each.estimate.token_s if each.estimate else 0.0,
-            default=None,
-        )
+        return next(iter(ranked(self.found)), None)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values; docs/schema/frontier.schema.json."""
@@ -71,6 +71,8 @@ class Frontier:
             "knobs": {key: list(values) for key, values in self.knobs.items()},
             "fitting": len(found.fitting),
             "best": best.label if best else None,
+            "best_over_next": self.lead.ratio if self.lead else None,
+            "best_over_next_band": self.lead.band if self.lead else None,
             "points": [
                 {"values": dict(values), **point.to_dict()}
                 for values, point in zip(self.values, found.points, strict=True)
@@ -98,7 +100,7 @@ def frontier(
         overrides: ``key=value`` for all points.
         whole: compile to the end.
         cache: where finished compiles are kept.
-        out: folder that gets a profile of every point that fits.
+        out: folder that gets a profile of every point that fits; None: they are not kept.
 
     Raises:
         UsageError: before anything is compiled: an unknown key, a value that is never possible, equal points.
@@ -108,7 +110,17 @@ def frontier(
     values = [dict(zip(knobs, each, strict=True)) for each in itertools.product(*knobs.values())]
     wanted = _wanted(recipe, overrides, values)
     _check(wanted, values, topology)
-    return Frontier(recipe, knobs, values, measure(wanted, topology, whole=whole, cache=cache, out=out), notes)
+    with nullcontext(out) if out else TemporaryDirectory(prefix="distill-") as folder:
+        found = measure(wanted, topology, Path(folder), whole=whole, cache=cache)
+        best, following, *_ = [*ranked(found), None, None]
+        lead = ahead(best, following, "token") if best and following else None
+        return Frontier(recipe, knobs, values, found, lead, notes)
+
+
+def ranked(found: Points) -> list[Point]:
+    """The points that fit, the shortest estimated time per token first."""
+    timed = [(each.estimate.token_s, each) for each in found.fitting if each.estimate]
+    return [each for _, each in sorted(timed, key=lambda pair: pair[0])]
 
 
 def parse_knobs(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -228,20 +240,12 @@ def _verdict(result: Frontier) -> str:
 
 
 def _remarks(result: Frontier) -> list[str]:
-    best, found = result.best, result.found
     lines = [f"Note: {note}" for note in result.notes]
-    if best is None or best.estimate is None:
-        return lines
-    others = [each for each in found.fitting if each is not best and each.estimate]
-    close = sum(overlap(best.estimate, each.estimate) for each in others if each.estimate)
-    lines += [
-        found.kind(),
-        "band: the MFU with all constants of the estimate at their slow and at their fast end.",
-        "Times are per device, a token's too: the step's over the tokens that the device takes.",
-    ]
-    if close:
-        lines.append(
-            f"Bands that overlap with the best's: {close} of {len(others)}. A compile alone cannot say for certain which "
-            "of them is fastest."
-        )
+    lines += remarks(result.found)
+    if result.found.fitting:
+        lines.append("Times are per device, a token's too: the step's over the tokens that the device takes.")
+    if result.lead is not None:
+        following = ranked(result.found)[1].label
+        lines.append(f"Tokens/s of the best over those of the next, {following}: {times(result.lead)}.")
+        lines += [f"Not in the estimates: {sentence}" for sentence in result.lead.unseen]
     return lines

@@ -24,7 +24,7 @@ from profiler.errors import UsageError
 
 if TYPE_CHECKING:
     from distill.aot import Cache
-    from distill.points import Point, Points
+    from distill.points import Lead, Point, Points
 
 REPORT = "ladder.txt"
 
@@ -120,12 +120,12 @@ class Part:
     Attributes:
         since: number of the rung that it is held against: the last one below that fits.
         points: percentage points.
-        ratio: MFU over that rung's.
+        lead: MFU over that rung's.
     """
 
     since: int
     points: float
-    ratio: float
+    lead: Lead
 
 
 def climb_compiled(
@@ -164,7 +164,7 @@ def climb_compiled(
         )
         for number, rung in enumerate(ladder)
     ]
-    found = measure(wanted, topology, whole=whole, cache=cache, out=out)
+    found = measure(wanted, topology, out, whole=whole, cache=cache)
     return _written(compiled_table(ladder, found), out), bool(found.fitting)
 
 
@@ -173,29 +173,31 @@ def parts(points: Sequence[Point]) -> list[Part | None]:
 
     They sum to the change from the first rung that fits to the last one: each begins where the one before ends.
     """
+    from distill.points import Lead, ahead
+
     found: list[Part | None] = []
     since, before = 0, None
     for number, point in enumerate(points):
         mfu = point.estimate.mfu if point.estimate else None
-        found.append(Part(since, 100 * (mfu - before), mfu / before) if mfu is not None and before else None)
+        part = None
         if mfu is not None:
+            if before is not None:
+                part = Part(since, 100 * (mfu - before), ahead(point, points[since], "flop") or Lead(mfu / before))
             since, before = number, mfu
+        found.append(part)
     return found
 
 
 def compiled_table(ladder: Sequence[Rung], found: Points) -> list[str]:
     """The verdict, and a row for every rung: memory, calls, estimates, and its part of the change."""
-    from distill.points_table import aligned, figures, reasons
+    from distill.points_table import aligned, figures, reasons, remarks, times
     from profiler.report import units
 
     split = parts(found.points)
-    against = [
-        f" (over rung {part.since})" if part and part.since != number - 1 else "" for number, part in enumerate(split)
-    ]
     columns = [
         ("points", [units.points(part.points) if part else "–" for part in split]),
-        ("ratio", [f"×{part.ratio:.3f}" if part else "–" for part in split]),
-        ("", against),
+        ("ratio", [times(part.lead) if part else "–" for part in split]),
+        ("over rung", [str(part.since) if part else "–" for part in split]),
     ]
     names = [f"{number:2} {rung.name}" for number, rung in enumerate(ladder)]
     return [
@@ -203,10 +205,14 @@ def compiled_table(ladder: Sequence[Rung], found: Points) -> list[str]:
         "",
         *aligned([("", [("   rung", names)]), *figures(found), ("part of the MFU", columns)]),
         "",
-        "Each rung adds to the one above. points and ratio: its estimated MFU against that of the last rung above that "
-        "fits.",
-        "band: the MFU with all constants of the estimate at their slow and at their fast end.",
-        found.kind(),
+        "Each rung adds to the one above. Its part is its estimated MFU against that of the last rung above that fits; "
+        "the points sum to the whole.",
+        *remarks(found),
+        *(
+            f"Not in the estimate of rung {number}: {sentence}"
+            for number, part in enumerate(split)
+            for sentence in (part.lead.unseen if part else ())
+        ),
         *reasons(found),
         *_changes(ladder),
     ]
@@ -214,7 +220,6 @@ def compiled_table(ladder: Sequence[Rung], found: Points) -> list[str]:
 
 def _whole(ladder: Sequence[Rung], found: Points, split: Sequence[Part | None]) -> str:
     """The change that the parts sum to."""
-    from distill.points_table import overlap
     from profiler.report import units
 
     estimates = [(number, each.estimate) for number, each in enumerate(found.points) if each.estimate]
@@ -226,13 +231,10 @@ def _whole(ladder: Sequence[Rung], found: Points, split: Sequence[Part | None]) 
     missing = [
         f"; the {side} does not fit" for side, gone in (("baseline", a > 0), ("last rung", z + 1 < len(ladder))) if gone
     ]
-    text = (
+    return (
         f"Estimated MFU {units.percent(first.mfu)} → {units.percent(last.mfu)}, {units.points(points)} points, from "
         f"{ends}, on {found.where()}{''.join(missing)}"
     )
-    if a != z and overlap(first, last):
-        text += ". Their bands overlap: a compile alone cannot say for certain which is faster"
-    return text
 
 
 def _check(ladder: Sequence[Rung], baseline: str, optimized: str) -> None:

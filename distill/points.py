@@ -6,7 +6,6 @@ profile of the compile (docs/distill/estimates.md).
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from profiler.errors import ProfilerError, UsageError
 from profiler.report import units
 
 SPLASH = "splash forward"  # profiler's family of the kernel
+UNSEEN = "effect_not_estimated"  # profiler's warning about knobs that estimates leave out
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,21 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Lead:
+    """One point's estimated speed over another's. The constants are the same for both: it is surer than either.
+
+    Attributes:
+        ratio: above 1 where the first is faster.
+        band: its range over the ranges of the constants; None where the profiles do not say.
+        unseen: what differs between the two and the estimates leave out, one sentence each.
+    """
+
+    ratio: float
+    band: tuple[float, float] | None = None
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Point:
     """What became of one configuration.
 
@@ -68,7 +83,7 @@ class Point:
         compiled: None where there was nothing to compile, or the compiler failed for another reason than memory.
         problem: why it does not fit, or could not be compiled; None if it fits.
         estimate: None if it does not fit.
-        profile: its file, if profiles were asked for.
+        profile: its file; None if it does not fit.
     """
 
     label: str
@@ -161,31 +176,25 @@ class Points:
         each = f", {units.size(capacity)} each" if capacity is not None else ""
         return f"{slice_.name}, {slice_.devices} devices ({slice_.chip.name}{each})"
 
-    def kind(self) -> str:
-        """What the estimates are, in one line."""
-        if self.coarse:
-            return "Estimates are coarse: from quick compiles, or as from one. Compare them with coarse ones only."
-        return "Estimates are from finished compiles. Compare them with such only."
-
 
 def measure(
-    wanted: Sequence[Wanted], topology: str, *, whole: bool, cache: Cache | None = None, out: Path | None = None
+    wanted: Sequence[Wanted], topology: str, folder: Path, *, whole: bool, cache: Cache | None = None
 ) -> Points:
     """Compiles all that can be, and estimates what fits.
 
     Args:
         wanted: what to compile.
         topology: the slice's name.
+        folder: gets the profiles.
         whole: compile to the end.
         cache: where finished compiles are kept.
-        out: folder that gets the profiles; None: they are not kept.
 
     Raises:
-        UsageError: no such slice, or an ``out`` that ``profiler`` would take for something else.
+        UsageError: no such slice, or a folder that ``profiler`` would take for something else.
         ProfilerError: there is no TPU compiler.
     """
-    if out is not None and any(sign in str(out) for sign in ",="):
-        raise UsageError("a name with ',' or '=' stands for several recordings", file=out, remedy="choose another -o")
+    if "," in str(folder) or "=" in str(folder):
+        raise UsageError("a name with ',' or '=' stands for several recordings", file=folder, remedy="choose another")
     slice_ = find(topology)
     require()
     possible = [(each.label, each.loaded.config) for each in wanted if isinstance(each.loaded, Loaded)]
@@ -205,15 +214,11 @@ def measure(
     found = [next(done) if isinstance(each.loaded, Loaded) else each.loaded for each in wanted]
     # Times of quick and of finished compiles do not stand in one table: where one is quick, all are taken to be.
     coarse = any(isinstance(each, Compiled) and each.fits and each.quick for each in found)
-    with tempfile.TemporaryDirectory(prefix="distill-") as temporary:
-        points = tuple(
-            _point(each, outcome, Path(out or temporary), coarse, keep=out is not None)
-            for each, outcome in zip(wanted, found, strict=True)
-        )
+    points = tuple(_point(each, outcome, folder, coarse) for each, outcome in zip(wanted, found, strict=True))
     return Points(slice_, points, coarse)
 
 
-def _point(wanted: Wanted, outcome: Compiled | ProfilerError, folder: Path, coarse: bool, *, keep: bool) -> Point:
+def _point(wanted: Wanted, outcome: Compiled | ProfilerError, folder: Path, coarse: bool) -> Point:
     file = folder / f"{wanted.file}.xplane.pb"
     file.unlink(missing_ok=True)  # of an earlier call, when it may have fitted
     if isinstance(outcome, ProfilerError):
@@ -222,10 +227,7 @@ def _point(wanted: Wanted, outcome: Compiled | ProfilerError, folder: Path, coar
         return Point(wanted.label, outcome, _why(outcome))
     assert isinstance(wanted.loaded, Loaded)
     profile = export_profile(outcome, wanted.loaded.to_dict(), file, coarse=coarse)
-    estimate = estimated(profile) if profile else None
-    if not keep:
-        file.unlink(missing_ok=True)
-    return Point(wanted.label, outcome, None, estimate, profile if keep else None)
+    return Point(wanted.label, outcome, None, estimated(profile) if profile else None, profile)
 
 
 def estimated(profile: Path) -> Estimate:
@@ -245,6 +247,24 @@ def estimated(profile: Path) -> Estimate:
         mfu=mfu,
         mfu_band=None if mfu is None else (mfu * step_s / slow, mfu * step_s / fast),
     )
+
+
+def ahead(one: Point, other: Point, per: str) -> Lead | None:
+    """The estimated speed of one point over that of another; None if one of them does not fit.
+
+    Args:
+        one, other: points of one slice.
+        per: what speed counts, "token" or "flop".
+    """
+    import profiler
+
+    if one.profile is None or other.profile is None:
+        return None
+    diff = profiler.diff(str(other.profile), str(one.profile), profiler.Options(normalize=per))
+    ratio, ends = diff.delta.throughput_ratio, diff.delta.band
+    assert ratio is not None  # tokens and model FLOPs of a compile are known
+    unseen = tuple(note.message for note in diff.warnings if note.code == UNSEEN)
+    return Lead(ratio, (1 / ends[1], 1 / ends[0]) if ends else None, unseen)
 
 
 def _why(compiled: Compiled) -> str:

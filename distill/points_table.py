@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from distill.points import Estimate, Point, Points
+from distill.points import Lead, Point, Points
 from profiler.report import units
 
 Column = tuple[str, Sequence[str]]  # title, a cell for each point
@@ -57,6 +57,22 @@ def band(ends: tuple[float, float] | None) -> str:
     return f"{ends[0] * 100:.1f}–{ends[1] * 100:.1f} %" if ends else units.UNKNOWN
 
 
+def remarks(found: Points) -> list[str]:
+    """What there is to know about the estimates."""
+    if not found.fitting:
+        return []
+    kind = "coarse: from quick compiles, or as from one" if found.coarse else "from finished compiles"
+    return [
+        f"Estimates are {kind}. Hold them against others of that kind only.",
+        "band: the MFU with all constants of the estimate at their slow and at their fast end.",
+    ]
+
+
+def times(lead: Lead) -> str:
+    """A ratio of two estimates with its band."""
+    return f"×{lead.ratio:.3f}" + (f" ({lead.band[0]:.3f}–{lead.band[1]:.3f})" if lead.band else "")
+
+
 def _verdict(point: Point) -> str:
     return "yes" if point.fits else "no" if point.compiled else "–"
 
@@ -79,9 +95,3 @@ def aligned(groups: Sequence[Group]) -> Iterator[str]:
 def reasons(found: Points) -> list[str]:
     """Why those that do not fit do not, one line each."""
     return [f"{each.label}: {each.problem}" for each in found.points if each.problem]
-
-
-def overlap(one: Estimate, other: Estimate) -> bool:
-    """Whether the bands of two step times, per token, have something in common."""
-    (a, b), (c, d) = one.tokens_per_s_band, other.tokens_per_s_band
-    return a <= d and c <= b

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distill.aot import Cache, find, pool
+from distill.aot import Cache, pool
 from distill.aot.compiler import Compiled
 from distill.aot.pool import compile_all
 from distill.config import Config, load
@@ -21,34 +21,11 @@ GIB = 1 << 30
 CONFIGS = [Config(per_device_batch_size=size) for size in (1, 2, 3, 4)]
 
 
-def compiled(config, topology, *, quick, **changes):
-    facts = {
-        "config": config,
-        "topology": find(topology),
-        "quick": quick,
-        "folder": Path("cache"),
-        "module": None,
-        "memory": None,
-        "calls": (),
-        "capacity_bytes": GIB,
-        "error": None,
-        "seconds": {},
-        "process_peak_bytes": None,
-        "analysis": {},
-        "kernels": (),
-        "notes": (),
-        "versions": {},
-        "flags": "",
-        "from_cache": False,
-    }
-    return Compiled(**facts | changes)
-
-
 class Compiler:
     """A compile_step that takes a moment, watches how many run, and fails where it is told to."""
 
-    def __init__(self, seconds=0.05, held=None, fails=None):
-        self.seconds, self.held, self.fails = seconds, held, fails or {}
+    def __init__(self, compiled, seconds=0.05, held=None, fails=None):
+        self.compiled, self.seconds, self.held, self.fails = compiled, seconds, held, fails or {}
         self.lock = threading.Lock()
         self.running = self.most = self.started = self.ended = 0
 
@@ -64,7 +41,7 @@ class Compiler:
                 time.sleep(0.01)
             if config.per_device_batch_size in self.fails:
                 raise self.fails[config.per_device_batch_size]
-            return compiled(config, topology, quick=quick)
+            return self.compiled(config, topology, quick=quick)
         finally:
             with self.lock:
                 self.running -= 1
@@ -83,8 +60,8 @@ def use(monkeypatch):
     return install
 
 
-def test_two_run_at_once_and_the_results_keep_their_order(use):
-    compiler, done = use(Compiler()), []
+def test_two_run_at_once_and_the_results_keep_their_order(use, compiled):
+    compiler, done = use(Compiler(compiled)), []
     found = compile_all(CONFIGS, "v5e-4", finished=lambda index, _: done.append(index))
     assert [each.config for each in found] == CONFIGS
     assert compiler.most == 2
@@ -92,38 +69,38 @@ def test_two_run_at_once_and_the_results_keep_their_order(use):
 
 
 @pytest.mark.parametrize(("free_gib", "cores"), [(2.0, 8), (64.0, 1), (None, 8)])
-def test_one_runs_where_memory_or_cores_are_short_or_nobody_knows(use, free_gib, cores):
-    compiler = use(Compiler(), free_gib, cores)
+def test_one_runs_where_memory_or_cores_are_short_or_nobody_knows(use, compiled, free_gib, cores):
+    compiler = use(Compiler(compiled), free_gib, cores)
     assert len(compile_all(CONFIGS, "v5e-4")) == 4
     assert compiler.most == 1
 
 
-def test_what_one_holds_already_is_not_counted_twice(use):
+def test_what_one_holds_already_is_not_counted_twice(use, compiled):
     # 6 GiB are free. A compile to the end comes to hold 4.5: one that has just begun leaves no room for another.
     assert 6 * GIB < 2 * pool.WHOLE_BYTES
-    fresh = use(Compiler(held=0), 6.0)
+    fresh = use(Compiler(compiled, held=0), 6.0)
     compile_all(CONFIGS, "v5e-4")
     assert fresh.most == 1
-    grown = use(Compiler(held=pool.WHOLE_BYTES), 6.0)
+    grown = use(Compiler(compiled, held=pool.WHOLE_BYTES), 6.0)
     compile_all(CONFIGS, "v5e-4")
     assert grown.most == 2
 
 
-def test_a_quick_compile_needs_less_memory(use):
-    compiler = use(Compiler(), 4.0)
+def test_a_quick_compile_needs_less_memory(use, compiled):
+    compiler = use(Compiler(compiled), 4.0)
     compile_all(CONFIGS, "v5e-4", quick=True)
     assert compiler.most == 2
 
 
-def test_one_that_fails_does_not_hold_up_the_others(use):
-    use(Compiler(fails={2: UsageError("the mesh"), 3: ProfilerError("the compiler")}))
+def test_one_that_fails_does_not_hold_up_the_others(use, compiled):
+    use(Compiler(compiled, fails={2: UsageError("the mesh"), 3: ProfilerError("the compiler")}))
     found = compile_all(CONFIGS, "v5e-4")
     assert [str(each) for each in found[1:3]] == ["the mesh", "the compiler"]
     assert [type(found[index]) for index in (0, 3)] == [Compiled, Compiled]
 
 
-def test_a_bug_in_one_ends_the_others_and_comes_through(use):
-    slow = Compiler(seconds=30)
+def test_a_bug_in_one_ends_the_others_and_comes_through(use, compiled):
+    slow = Compiler(compiled, seconds=30)
 
     def broken(config, *arguments, **options):
         if config.per_device_batch_size == 2:
@@ -138,8 +115,8 @@ def test_a_bug_in_one_ends_the_others_and_comes_through(use):
     assert slow.running == 0
 
 
-def test_an_interrupt_ends_all_that_run_and_starts_no_more(use):
-    compiler = Compiler(seconds=30)
+def test_an_interrupt_ends_all_that_run_and_starts_no_more(use, compiled):
+    compiler = Compiler(compiled, seconds=30)
 
     def interrupt(index, outcome):
         raise KeyboardInterrupt
