@@ -17,18 +17,23 @@ from distill.aot import profile_program, profile_text
 from distill.aot.bundles import KernelCode
 from distill.aot.dump import Schedule
 from distill.aot.model_constants import Constant, Constants, constants_of
-from distill.aot.profile_layout import Spans, Step, lay_out
+from distill.aot.profile_layout import Step, lay_out, step_ps
 from distill.aot.timing import SOURCES, Timer
 from distill.aot.timing_schedule import cycles_of
 from distill.tracing import RUN_INFO_PLANE
 from profiler import hlo
 from profiler.errors import UsageError
 from profiler.hardware import Chip, identify_tpu
-from profiler.xplane.write import LineBuilder, PlaneBuilder, SpaceBuilder
+from profiler.hlo import HloModule
+from profiler.xplane.write import PlaneBuilder, SpaceBuilder
 
 DEVICE_PLANE = "/device:TPU:0"
-# A profile stays within this where one step does; an event takes about 15 bytes.
-MAX_BYTES, EVENT_BYTES = 8_000_000, 15
+
+# Knobs whose effect on the time is in no estimate, and why (docs/distill/estimates.md).
+UNSEEN_KNOBS = dict.fromkeys(
+    ("sa_q_layout", "sa_k_layout", "sa_v_layout"),
+    "what a layout changes in the attention kernels at run time is in no estimate, only what it changes in their code",
+)
 
 
 def write_profile(
@@ -41,7 +46,6 @@ def write_profile(
     static_peak_bytes: int | None,
     host_bytes: int | None,
     path: Path,
-    steps: int = 3,
     constants: Mapping[str, Constant] | None = None,
     kernels: KernelCode | None = None,
 ) -> Path:
@@ -56,18 +60,15 @@ def write_profile(
         static_peak_bytes: device memory that the program occupies; None if not known.
         host_bytes: memory that it occupies on the host; None if not known.
         path: the file; gzipped if it ends in ``.gz``.
-        steps: equal steps in a row, fewer where the file would grow too large.
         constants: of the estimates, where they are known better than by default (distill.aot.model_constants).
         kernels: what was read from the code of the program's kernels (distill.aot.bundles.kernel_code).
 
     Raises:
-        UsageError: a chip without a peak, or fewer than one step.
+        UsageError: a chip without a peak.
     """
     found = identify_tpu(chip)
     if found is None:
         raise UsageError(f"no peak figures for the chip {chip!r}", remedy="`profiler peaks` lists the known chips")
-    if steps < 1:
-        raise UsageError("a profile needs at least one step")
     module = hlo.parse(hlo_proto)
     plan = cycles_of(schedule)
     if "compiler_cycles" in (constants or {}):  # measured, where the plan has the clock that the compiler assumes
@@ -75,16 +76,12 @@ def write_profile(
     kernels = kernels or KernelCode()
     timer = Timer(found, constants_of(found, constants), plan, kernels.cycles)
     step = lay_out(module, timer)
-    band_ps = [lay_out(module, timer.at(end)).duration_ps for end in ("fast", "slow")]
-
     program = profile_program.stripped(hlo_proto, static_peak_bytes, host_bytes)
     program_id = profile_program.fingerprint(program)
     space = SpaceBuilder()
     plane = _device_plane(space, chip, found)
     ids = _metadata(plane, step, program_id)
-    room = MAX_BYTES - len(program) - len(plane.payload())
-    drawn = max(1, min(steps, room // (EVENT_BYTES * max(1, len(step.core) + len(step.in_flight)))))
-    _draw_steps(plane, step, ids, f"{module.name}({program_id})", drawn)
+    _draw(plane, step, ids, f"{module.name}({program_id})")
     space.hlo_proto(module.name, program_id, program)
     info = {
         **run_info,
@@ -92,10 +89,10 @@ def write_profile(
         "topology": topology,
         "static_peak_bytes": static_peak_bytes,
         "host_bytes": host_bytes,
-        "estimates": _estimates(step, timer.constants, band_ps),
+        "estimates": _estimates(module, timer, step),
         "notes": [
             "one device of the program is drawn: all run the same",
-            f"{drawn} equal steps: a compile knows no differences between steps",
+            "one step is drawn: a compile knows no differences between steps",
             *step.notes,
             *kernels.notes,
         ],
@@ -127,26 +124,20 @@ def _metadata(plane: PlaneBuilder, step: Step, program_id: int) -> list[int]:
     ]
 
 
-def _draw_steps(plane: PlaneBuilder, step: Step, ids: list[int], program: str, steps: int) -> None:
-    """The same step several times, without gaps; ``ids`` are the event metadata of its instructions."""
+def _draw(plane: PlaneBuilder, step: Step, ids: list[int], program: str) -> None:
+    """One step; ``ids`` are the event metadata of its instructions."""
     marks, modules, core, in_flight = (
         plane.line(name) for name in ("Steps", "XLA Modules", "XLA Ops", "Async XLA Ops")
     )
-    for number in range(steps):
-        offset = number * step.duration_ps
-        marks.event(str(number), offset, step.duration_ps)
-        modules.event(program, offset, step.duration_ps, stats={"run_id": number + 1})
-        _draw(core, step.core, ids, offset)
-        _draw(in_flight, step.in_flight, ids, offset)
+    marks.event("0", 0, step.duration_ps)
+    modules.event(program, 0, step.duration_ps, stats={"run_id": 1})
+    for line, spans in ((core, step.core), (in_flight, step.in_flight)):
+        for op, start, duration in zip(spans.op, spans.start_ps, spans.duration_ps, strict=True):
+            line.event(ids[op], start, duration)
 
 
-def _draw(line: LineBuilder, spans: Spans, ids: list[int], offset_ps: int) -> None:
-    for op, start, duration in zip(spans.op, spans.start_ps, spans.duration_ps, strict=True):
-        line.event(ids[op], offset_ps + start, duration)
-
-
-def _estimates(step: Step, constants: Constants, band_ps: list[int]) -> dict[str, Any]:
-    """What the run info says of the times: band, time by source, constants."""
+def _estimates(module: HloModule, timer: Timer, step: Step) -> dict[str, Any]:
+    """What the run info says of the times: band, sensitivity, time by source, constants, what is left out."""
     own, calls = Counter[str](), Counter[str]()
     for op, duration in zip(step.core.op, step.core.duration_ps, strict=True):
         source = step.sources[step.instructions[op].name]
@@ -156,17 +147,32 @@ def _estimates(step: Step, constants: Constants, band_ps: list[int]) -> dict[str
             own[source] += duration
     return {
         "step_s": step.duration_ps / 1e12,
-        "step_s_band": [each / 1e12 for each in band_ps],
+        "step_s_band": [step_ps(module, timer.at(end)) / 1e12 for end in ("fast", "slow")],
+        "sensitivity": _sensitivity(module, timer),
         "sources": {
             source: {"meaning": SOURCES[source], "core_s": own[source] / 1e12, "events": calls[source]}
             for source in SOURCES
             if calls[source]
         },
-        "constants": {name: constant.to_dict() for name, constant in constants.table.items()},
+        "constants": {name: constant.to_dict() for name, constant in timer.constants.table.items()},
+        "unseen_knobs": UNSEEN_KNOBS,
         "not_estimated": [
             "gaps between ops, and what the host adds to a step",
             "stragglers and skew between devices",
             "uneven experts: every device is taken to get the mean number of rows",
             "what a layout (sa_q_layout and its like) changes at run time",
         ],
+    }
+
+
+def _sensitivity(module: HloModule, timer: Timer) -> dict[str, list[float]]:
+    """Uncertain constant → seconds of a step with it alone at the (fast, slow) end of its range."""
+    table = timer.constants.table
+    return {
+        name: [
+            step_ps(module, replace(timer, constants=Constants({**table, name: replace(each, value=end)}))) / 1e12
+            for end in (each.fast, each.slow)
+        ]
+        for name, each in table.items()
+        if each.fast != each.slow
     }
