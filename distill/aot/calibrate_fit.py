@@ -8,20 +8,18 @@ few wild values, and counts a long op more than a short one, as the time of a st
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.aot.calibrate_samples import Sample
+from distill.aot.calibrate_samples import Sample, without_cycles
 from distill.aot.model_constants import Constant, Constants
 from distill.aot.timing import Timer
 from distill.aot.timing_traffic import traffic
 from profiler.analysis.opfacts import INDEXED
-from profiler.hlo import HloModule, Instruction
+from profiler.hlo import Instruction
 
 _KERNEL = (
     "gmm_mxu_share",
@@ -32,29 +30,33 @@ _KERNEL = (
     "splash_row",
     "step_overhead",
 )
-# What the ops of an estimate's source can tell, the coarser first: a constant whose effect cannot be told from that of
-# those before it keeps its default.
-TELLS: Mapping[str, tuple[str, ...]] = {
-    "compiler cycles": ("compiler_cycles",),
-    "roofline": ("xla_hbm_share", "xla_peak_share"),
-    "sorting network": ("sort_cycles",),
-    "link bytes": ("all_gather", "all_reduce", "permute", "collective_latency"),
-    "host link bytes": ("host_link",),
-    "sparsecore bytes": ("sparsecore",),
-    "kernel bundles": ("clock", *_KERNEL),
-    "kernel model": _KERNEL,  # here the clock cannot be told from the cycles
-}
+# What the ops of an estimate's source can tell. Constants of a block are solved for together, blocks one after another.
+TELLS: Sequence[Mapping[str, tuple[str, ...]]] = (
+    {"compiler cycles": ("compiler_cycles",)},
+    {
+        "kernel code": ("clock", *_KERNEL),
+        "kernel bundles": ("clock", *_KERNEL),
+        "kernel model": _KERNEL,  # here the clock cannot be told from the cycles
+    },
+    {"roofline": ("xla_hbm_share", "xla_peak_share")},
+    {"sorting network": ("sort_cycles",)},
+    {"link bytes": ("all_gather", "all_reduce", "permute", "collective_latency")},
+    {"host link bytes": ("host_link",)},
+    {"sparsecore bytes": ("sparsecore",)},
+)
 _RATES_WITHOUT_RANGE = frozenset({"compiler_cycles", "clock"})
-_CYCLES = re.compile(rb'("estimated_cycles"\s*:\s*"?)\d+')
 
 CALLS = 3  # fewer say nothing
 SIZES = 3  # fewer different ops have no spread; a range by percentiles would look certain
 SHARE = 0.1  # an op tells a constant that makes up this much of its time
-INDEPENDENT = 0.1  # and a constant is told apart if this much of its effect is its own
 LOW, HIGH = 0.1, 0.9  # percentiles of the range
+MODEL_ERROR = 0.05  # the equations are no better, however alike the calls are
+TOLD = 0.5  # a constant is told if it is known this much better than before
+UNKNOWN = 3 * MODEL_ERROR  # how well, at best, a default is taken to be known
 WIDEST = 1.0  # of a range against its value, for constants without a range of their own
+_NORMAL = 1.28  # standard deviations to these percentiles
 _STEP = 0.01
-_PASSES = 4  # the model has maxima: which side is larger can change with the constants
+_PASSES = 8  # the model has maxima and products: its slopes change with the constants
 _SWEEPS = 100
 
 Floats = NDArray[np.float64]
@@ -92,43 +94,35 @@ def calibrated(samples: Sequence[Sample], timer: Timer, source: str) -> dict[str
         replace(sample, instruction=stripped[sample.instruction.module].instructions[sample.instruction.name])
         for sample in samples
     ]
-    # Where the compiler knows the cycles of an op, its estimate does not hang on anything else.
-    found = _Fit(samples, timer, ("compiler cycles",)).findings(source)
-    return found | _Fit(plain, timer, [each for each in TELLS if each != "compiler cycles"]).findings(source)
-
-
-def without_cycles(module: HloModule) -> HloModule:
-    """The program without the compiler's cycles, so that estimates fall back on bytes and FLOPs."""
-    proto: Any = type(module.proto)()
-    proto.CopyFrom(module.proto)
-    proto.payloads[:] = [_CYCLES.sub(rb"\g<1>0", each) for each in proto.payloads]
-    for computation in proto.computations:
-        for each in computation.instructions:
-            each.backend_config = _CYCLES.sub(rb"\g<1>0", each.backend_config)
-            if each.backend_config_payload.value:
-                each.backend_config_payload.value = _CYCLES.sub(rb"\g<1>0", each.backend_config_payload.value)
-    return replace(module, proto=proto)
+    found: dict[str, Finding] = {}
+    for block in TELLS:
+        # Where the compiler knows the cycles of an op, its estimate does not hang on anything else.
+        fit = _Fit(samples if "compiler cycles" in block else plain, timer, block)
+        found |= fit.findings(source)
+        timer = fit.timer
+    return found
 
 
 @dataclass
 class _Fit:
-    """The equations of some sources: one row per op, one column per constant."""
+    """The equations of one block: a row per op, a column per constant."""
 
     samples: Sequence[Sample]
     timer: Timer
-    sources: Iterable[str]
-    names: list[str] = field(init=False)
+    block: Mapping[str, tuple[str, ...]]
     refused: dict[str, str] = field(default_factory=dict)  # name → why its solution is not taken
-    dependent: dict[str, str] = field(default_factory=dict)  # name → why it was not solved for
+    untold: dict[str, str] = field(default_factory=dict)  # name → why it was not solved for
 
     def __post_init__(self) -> None:
-        told = [(each, _told(each.instruction, self.timer)) for each in self.samples]
-        self.samples = [each for each, source in told if source in self.sources]
-        self.tells = [TELLS[source] for _, source in told if source in self.sources]
-        self.names = list(dict.fromkeys(name for source in self.sources for name in TELLS[source]))
+        told = [(each, self.block.get(_told(each.instruction, self.timer), ())) for each in self.samples]
+        told = [(each, names) for each, names in told if names]
+        self.samples, self.tells = [each for each, _ in told], [names for _, names in told]
+        self.start = self.timer.constants
+        self.names = [
+            n for n in dict.fromkeys(n for names in self.block.values() for n in names) if n in self.start.table
+        ]
         self.calls = np.array([each.calls for each in self.samples], np.float64)
         self.seconds = np.array([each.seconds for each in self.samples], np.float64)
-        self.start = self.timer.constants
 
     def findings(self, source: str) -> dict[str, Finding]:
         """Solves, leaves out what turns out not to be told, and solves again."""
@@ -136,11 +130,11 @@ class _Fit:
             return {}
         while True:
             ranges = self._solve()
-            wide = {name: why for name in ranges if (why := self._doubt(name, *ranges[name]))}
-            if not wide:
+            doubts = {name: why for name in ranges if (why := self._doubt(name, *ranges[name]))}
+            if not doubts:
                 break
-            last = max(wide, key=self.names.index)  # one at a time: without it the others may be certain
-            self.refused[last] = wide[last]
+            last = max(doubts, key=self.names.index)  # one at a time: without it the others may be certain
+            self.refused[last] = doubts[last]
         estimates, shares = self._equations()
         found = {}
         for column, name in enumerate(self.names):
@@ -150,44 +144,49 @@ class _Fit:
             counts = int(rows.sum()), len(set(estimates[rows].tolist())), int(self.calls[rows].sum())
             default = self.start.table[name]
             if name not in ranges:
-                why = self.refused.get(name) or self.dependent.get(name) or f"fewer than {CALLS} calls"
-                found[name] = Finding(default, None, *counts, why)
+                found[name] = Finding(default, None, *counts, self.refused.get(name) or self.untold[name])
                 continue
             value, fast, slow = ranges[name]
-            reason = ""
+            low, high = sorted((default.fast, default.slow))
+            reasons = ["outside the default's range"] if low < high and not low <= value <= high else []
             if counts[1] < SIZES and default.fast != default.slow:
                 fast, slow = value * default.fast / default.value, value * default.slow / default.value
-                reason = f"{_count(counts[1], 'size')} only: the range keeps the default's width"
+                reasons.append(f"{_count(counts[1], 'size')} only: the range keeps the default's width")
             text = f"measured on {source}, {_count(counts[0], 'op')}, {_count(counts[2], 'call')}"
-            found[name] = Finding(default, Constant(value, fast, slow, default.unit, text), *counts, reason)
+            found[name] = Finding(default, Constant(value, fast, slow, default.unit, text), *counts, "; ".join(reasons))
         return found
 
     def _solve(self) -> dict[str, tuple[float, float, float]]:
-        """(value, fast, slow) of every constant that can be told apart; the timer then has the values."""
-        self.timer, self.dependent = replace(self.timer, constants=self.start), {}
+        """(value, fast, slow) of every constant that is told; the timer then has the values."""
+        self.timer, self.untold = replace(self.timer, constants=self.start), {}
         ranges: dict[str, tuple[float, float, float]] = {}
         for _ in range(_PASSES):
             estimates, shares = self._equations()
-            columns = self._independent(estimates, shares)
+            columns, errors = self._told_apart(estimates, shares)
             if not columns:
+                self.timer = replace(self.timer, constants=self.start)
                 return {}
             matrix = shares[:, columns]
             rest = estimates - matrix.sum(axis=1)
             solution = _least_absolute(matrix * self.calls[:, None], (self.seconds - rest) * self.calls)
             ranges = {}
             for place, column in enumerate(columns):
-                name, own = self.names[column], matrix[:, place]
-                others = rest + matrix @ solution - own * solution[place]
+                own, value = matrix[:, place], float(solution[place])
                 rows = own > SHARE * estimates
+                others = rest + matrix @ solution - own * value
                 implied, weights = (self.seconds - others)[rows] / own[rows], (own * self.calls)[rows]
-                ends = [_quantile(implied, weights, share) for share in (LOW, HIGH)]
-                value = float(solution[place])
-                ranges[name] = self._constant(name, value, min(ends[0], value), max(ends[1], value))
-            table = dict(self.timer.constants.table)
+                low, high = (_quantile(implied, weights, share) for share in (LOW, HIGH))
+                error = errors[place] * _NORMAL
+                ranges[self.names[column]] = self._constant(
+                    self.names[column], value, min(low, value * (1 - error)), max(high, value * (1 + error))
+                )
+            table = dict(self.start.table)
             for name, (value, *_) in ranges.items():
                 if value > 0 and math.isfinite(value):
                     table[name] = replace(table[name], value=value)
             self.timer = replace(self.timer, constants=Constants(table))
+            if np.allclose(solution, 1, atol=1e-4):
+                break
         return ranges
 
     def _equations(self) -> tuple[Floats, Floats]:
@@ -205,25 +204,26 @@ class _Fit:
                     shares[row, column] = max(0.0, (estimate - estimates[row]) / _STEP)
         return estimates, shares
 
-    def _independent(self, estimates: Floats, shares: Floats) -> list[int]:
-        """The columns with enough ops whose effect is not that of earlier ones."""
-        chosen: list[int] = []
-        basis: list[Floats] = []
+    def _told_apart(self, estimates: Floats, shares: Floats) -> tuple[list[int], list[float]]:
+        """The columns that the ops tell, and how certainly: a standard deviation, against the value.
+
+        As in a Bayesian regression whose prior is the default range: what a constant can be, given that all the others
+        are only known so well. Ops with the same estimate are one equation, since they share the model's error.
+        """
+        sizes = np.unique(estimates, return_index=True)[1]
+        slopes = shares[sizes] / estimates[sizes, None]
+        prior = np.array([max(UNKNOWN, self._usual(name) / 2) for name in self.names])
+        after = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes / MODEL_ERROR**2 + np.diag(prior**-2))))
+        columns = []
         for column, name in enumerate(self.names):
             rows = shares[:, column] > SHARE * estimates
-            if name in self.refused or self.calls[rows].sum() < CALLS:
-                continue
-            others = [self.names[each] for each in chosen if (shares[rows, each] > 0).any()]
-            whole = rest = shares[:, column] / estimates  # every op alike: a short one tells an overhead
-            for each in basis:
-                rest = rest - each * (each @ rest)
-            norm = float(np.linalg.norm(rest))
-            if norm < INDEPENDENT * np.linalg.norm(whole):
-                self.dependent[name] = f"its ops cannot tell it from {', '.join(others)}"
-                continue
-            basis.append(rest / norm)
-            chosen.append(column)
-        return chosen
+            if self.calls[rows].sum() < CALLS:
+                self.untold[name] = f"fewer than {CALLS} calls"
+            elif after[column] > TOLD * prior[column]:
+                self.untold[name] = "its ops hang on other constants as much"
+            elif name not in self.refused:
+                columns.append(column)
+        return columns, [float(after[column]) for column in columns]
 
     def _constant(self, name: str, value: float, low: float, high: float) -> tuple[float, float, float]:
         """Multiples of the time that hangs on a constant, as (value, fast, slow) of the constant itself."""
@@ -237,11 +237,13 @@ class _Fit:
         """Why a solution is not taken; "" if it is."""
         if not (value > 0 and math.isfinite(value)):
             return "its ops take less time than they would without it"
-        default = self.start.table[name]
-        usual = self._width(name, default.value, default.fast, default.slow) or WIDEST
-        if self._width(name, value, fast, slow) > usual:
+        if self._width(name, value, fast, slow) > max(self._usual(name), 2 * UNKNOWN):
             return f"its ops disagree: {LOW:.0%} to {HIGH:.0%} of their time say {fast:.3g} to {slow:.3g}"
         return ""
+
+    def _usual(self, name: str) -> float:
+        default = self.start.table[name]
+        return self._width(name, default.value, default.fast, default.slow) or WIDEST
 
     def _width(self, name: str, value: float, fast: float, slow: float) -> float:
         """A range against its value, in time."""
@@ -254,7 +256,8 @@ class _Fit:
 
 def _told(instruction: Instruction, timer: Timer) -> str:
     """The source of an op's estimate, "" for ops that say nothing about it."""
-    source = timer.estimate(instruction).source
+    estimate = timer.estimate(instruction)
+    source = estimate.source if estimate.duration_ps else ""
     if source != "roofline":
         return source
     inside = instruction.fused_opcodes | {instruction.opcode}

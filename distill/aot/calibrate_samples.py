@@ -6,16 +6,18 @@ Times are in the device's own clock. The profiler's common clock jumps in real r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from distill.aot.timing import Timer, payload
 from distill.aot.timing_traffic import HOST, leaves
-from profiler.hlo import Instruction
+from profiler.hlo import HloModule, Instruction
 from profiler.hlo.module import CONTAINERS
 from profiler.reduce.tpu import PLANE
 from profiler.trace import Trace
@@ -24,6 +26,7 @@ from profiler.xplane.read import opened, plane_names
 
 # How exactly the start and the end of a transfer have to be known, as a share of its time.
 TOLERANCE = 0.1
+_CYCLES = re.compile(rb'("estimated_cycles"\s*:\s*"?)\d+')
 _LINE = "XLA Ops"
 _CLOCK = ("device_offset_ps", "device_duration_ps")
 
@@ -163,3 +166,16 @@ def _start_of(done: Instruction) -> str:
     while name in table and table[name].opcode.endswith("-update") and table[name].operands:
         name = table[name].operands[0]
     return name
+
+
+def without_cycles(module: HloModule) -> HloModule:
+    """The program without the compiler's cycles, so that estimates fall back on bytes and FLOPs."""
+    proto: Any = type(module.proto)()
+    proto.CopyFrom(module.proto)
+    proto.payloads[:] = [_CYCLES.sub(rb"\g<1>0", each) for each in proto.payloads]
+    for computation in proto.computations:
+        for each in computation.instructions:
+            each.backend_config = _CYCLES.sub(rb"\g<1>0", each.backend_config)
+            if each.backend_config_payload.value:
+                each.backend_config_payload.value = _CYCLES.sub(rb"\g<1>0", each.backend_config_payload.value)
+    return replace(module, proto=proto)
