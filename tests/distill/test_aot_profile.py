@@ -144,15 +144,15 @@ GATHER = (
 )
 
 
-def gathering(*between: Row) -> bytes:
-    """A program that gathers 1 MiB on a SparseCore while the core runs ``between``."""
+def gathering(*between: Row, twice: bool = False) -> bytes:
+    """A program that gathers 1 MiB on a SparseCore while the core runs ``between``; ``twice``: as libtpu 0.0.52."""
     program = Program()
-    program.computation(
-        "wrapped",
-        ("w.p", "parameter", (), {"dims": [MIB // 8], "type": BF16}),
-        ("w.gather", "all-gather", ("w.p",), {"dims": [MIB // 2], "type": BF16}),
-        thread="sparsecore",
-    )
+    taken, made = {"dims": [MIB // 8], "type": BF16}, {"dims": [MIB // 2], "type": BF16}
+    inner = ("w.p", "parameter", (), taken), ("w.gather", "all-gather", ("w.p",), made)
+    if twice:
+        program.computation("inner", *inner, thread="sparsecore")
+        inner = ("c.p", "parameter", (), taken), ("c.call", "custom-call", ("c.p",), {**made, "calls": ["inner"]})
+    program.computation("wrapped", *inner, thread="sparsecore")
     done = (
         "all-gather.1.call-done",
         "async-done",
@@ -437,6 +437,12 @@ def test_the_static_peak_is_in_the_program(example: Path) -> None:
 def test_equal_programs_give_equal_bytes(tmp_path: Path) -> None:
     first = write(gathering(fusion("work", 1)), tmp_path / "a.xplane.pb").read_bytes()
     assert first == write(gathering(fusion("work", 1)), tmp_path / "b.xplane.pb").read_bytes()
+
+
+def test_a_collective_that_is_wrapped_twice_is_the_same_collective() -> None:
+    once, twice = (laid_out(gathering(fusion("work", 4), twice=twice)) for twice in (False, True))
+    assert once.duration_ps == twice.duration_ps
+    assert twice.sources["all-gather.1.call-start"] == "link bytes"
 
 
 def test_a_step_takes_as_long_as_what_is_drawn_of_it_and_more_with_slower_links(example: Path) -> None:
