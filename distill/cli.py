@@ -62,6 +62,9 @@ def _add_compiling(parser: argparse.ArgumentParser, when: str = "") -> None:
         "--topology", metavar="NAME", help=f"{when}the slice, see `distill topologies` (default: the recipe's hardware)"
     )
     parser.add_argument("--full", action="store_true", help=f"{when}compile to the end: finer estimates, much longer")
+    parser.add_argument(
+        "--no-kernel-code", action="store_true", help=f"{when}do not compile each kernel alone for its time"
+    )
     parser.add_argument("--cache", metavar="DIR", type=Path, help=f"{when}where compiles are kept")
 
 
@@ -201,10 +204,12 @@ def run_ladder(args: argparse.Namespace) -> int:
     from distill.ladder import climb, climb_compiled
 
     out = args.output or Path("distill_ladder")
-    compiling, running = ("topology", "full", "cache"), ("steps", "repeats", "devices")
+    compiling, running = ("topology", "full", "no_kernel_code", "cache"), ("steps", "repeats", "devices")
     for key in running if args.compiled else compiling:
         if getattr(args, key):
-            raise UsageError(f"--{key} {'is for runs, not for' if args.compiled else 'needs'} --compiled")
+            raise UsageError(
+                f"--{key.replace('_', '-')} {'is for runs, not for' if args.compiled else 'needs'} --compiled"
+            )
     if not args.compiled:
         print(climb(args.baseline, args.optimized, out, _plan(args)), end="")
         return 0
@@ -220,6 +225,7 @@ def run_ladder(args: argparse.Namespace) -> int:
         out,
         overrides=args.overrides,
         whole=args.full,
+        kernels=not args.no_kernel_code,
         cache=Cache(args.cache),
     )
     print(text, end="")
@@ -245,6 +251,7 @@ def run_frontier(args: argparse.Namespace) -> int:
         topology,
         overrides=args.overrides,
         whole=args.full,
+        kernels=not args.no_kernel_code,
         cache=Cache(args.cache),
         out=args.output,
     )

@@ -77,7 +77,7 @@ class Frontier:
                 {"values": dict(values), **point.to_dict()}
                 for values, point in zip(self.values, found.points, strict=True)
             ],
-            "notes": list(self.notes),
+            "notes": [*self.notes, *found.notes],
         }
 
 
@@ -88,6 +88,7 @@ def frontier(
     *,
     overrides: Sequence[str] = (),
     whole: bool = False,
+    kernels: bool = True,
     cache: Cache | None = None,
     out: Path | None = None,
 ) -> Frontier:
@@ -99,6 +100,7 @@ def frontier(
         topology: the slice's name.
         overrides: ``key=value`` for all points.
         whole: compile to the end.
+        kernels: compile each kernel alone, too, for its time.
         cache: where finished compiles are kept.
         out: folder that gets a profile of every point that fits; None: they are not kept.
 
@@ -111,7 +113,7 @@ def frontier(
     wanted = _wanted(recipe, overrides, values)
     _check(wanted, values, topology)
     with nullcontext(out) if out else TemporaryDirectory(prefix="distill-") as folder:
-        found = measure(wanted, topology, Path(folder), whole=whole, cache=cache)
+        found = measure(wanted, topology, Path(folder), whole=whole, kernels=kernels, cache=cache)
         best, following, *_ = [*ranked(found), None, None]
         lead = ahead(best, following, "token") if best and following else None
         return Frontier(recipe, knobs, values, found, lead, notes)

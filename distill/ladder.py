@@ -136,6 +136,7 @@ def climb_compiled(
     *,
     overrides: Sequence[str] = (),
     whole: bool = False,
+    kernels: bool = True,
     cache: Cache | None = None,
 ) -> tuple[str, bool]:
     """Compiles every rung for a slice, writes profiles and table to ``out``; returns the table and whether any fits.
@@ -146,6 +147,7 @@ def climb_compiled(
         out: gets a profile of each rung that fits, and ladder.txt.
         overrides: ``key=value`` for all rungs.
         whole: compile to the end.
+        kernels: compile each kernel alone, too, for its time.
         cache: where finished compiles are kept.
 
     Raises:
@@ -164,7 +166,7 @@ def climb_compiled(
         )
         for number, rung in enumerate(ladder)
     ]
-    found = measure(wanted, topology, out, whole=whole, cache=cache)
+    found = measure(wanted, topology, out, whole=whole, kernels=kernels, cache=cache)
     return _written(compiled_table(ladder, found), out), bool(found.fitting)
 
 

@@ -13,11 +13,14 @@ from typing import Any
 
 from distill.aot import Cache, Compiled, OutOfMemory, Topology, find
 from distill.aot.board import Board
+from distill.aot.bundles import KernelCode, kernel_code
 from distill.aot.environment import require
 from distill.aot.export import export_profile
 from distill.aot.pool import compile_all
+from distill.aot.report import end_progress, stderr_progress
 from distill.config import Loaded
 from profiler.errors import ProfilerError, UsageError
+from profiler.hlo import parse
 from profiler.report import units
 
 SPLASH = "splash forward"  # profiler's family of the kernel
@@ -154,11 +157,19 @@ class Point:
 
 @dataclass(frozen=True)
 class Points:
-    """All points of one slice, and whether their times are as coarse as a quick compile's."""
+    """All points of one slice.
+
+    Attributes:
+        topology: the slice.
+        points: in the order in which they were wanted.
+        coarse: whether the times are as coarse as a quick compile's.
+        notes: kernels whose code could not be read.
+    """
 
     topology: Topology
     points: tuple[Point, ...]
     coarse: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def fitting(self) -> list[Point]:
@@ -178,7 +189,13 @@ class Points:
 
 
 def measure(
-    wanted: Sequence[Wanted], topology: str, folder: Path, *, whole: bool, cache: Cache | None = None
+    wanted: Sequence[Wanted],
+    topology: str,
+    folder: Path,
+    *,
+    whole: bool,
+    kernels: bool,
+    cache: Cache | None = None,
 ) -> Points:
     """Compiles all that can be, and estimates what fits.
 
@@ -187,6 +204,7 @@ def measure(
         topology: the slice's name.
         folder: gets the profiles.
         whole: compile to the end.
+        kernels: compile each kernel alone, too, for its time (distill.aot.bundles).
         cache: where finished compiles are kept.
 
     Raises:
@@ -214,11 +232,27 @@ def measure(
     found = [next(done) if isinstance(each.loaded, Loaded) else each.loaded for each in wanted]
     # Times of quick and of finished compiles do not stand in one table: where one is quick, all are taken to be.
     coarse = any(isinstance(each, Compiled) and each.fits and each.quick for each in found)
-    points = tuple(_point(each, outcome, folder, coarse) for each, outcome in zip(wanted, found, strict=True))
-    return Points(slice_, points, coarse)
+    codes = [_kernel_code(each, cache) if kernels else None for each in found]
+    points = tuple(
+        _point(each, outcome, folder, coarse, code) for each, outcome, code in zip(wanted, found, codes, strict=True)
+    )
+    notes = dict.fromkeys(note for code in codes if code for note in code.notes)
+    return Points(slice_, points, coarse, tuple(notes))
 
 
-def _point(wanted: Wanted, outcome: Compiled | ProfilerError, folder: Path, coarse: bool) -> Point:
+def _kernel_code(outcome: Compiled | ProfilerError, cache: Cache | None) -> KernelCode | None:
+    if isinstance(outcome, ProfilerError) or not outcome.fits or outcome.hlo_proto is None:
+        return None
+    module = parse(outcome.hlo_proto.read_bytes())
+    try:
+        return kernel_code(module, outcome.config, outcome.topology, cache=cache, progress=stderr_progress())
+    finally:
+        end_progress()
+
+
+def _point(
+    wanted: Wanted, outcome: Compiled | ProfilerError, folder: Path, coarse: bool, code: KernelCode | None
+) -> Point:
     file = folder / f"{wanted.file}.xplane.pb"
     file.unlink(missing_ok=True)  # of an earlier call, when it may have fitted
     if isinstance(outcome, ProfilerError):
@@ -226,7 +260,7 @@ def _point(wanted: Wanted, outcome: Compiled | ProfilerError, folder: Path, coar
     if not outcome.fits:
         return Point(wanted.label, outcome, _why(outcome))
     assert isinstance(wanted.loaded, Loaded)
-    profile = export_profile(outcome, wanted.loaded.to_dict(), file, coarse=coarse)
+    profile = export_profile(outcome, wanted.loaded.to_dict(), file, coarse=coarse, kernels=code)
     return Point(wanted.label, outcome, None, estimated(profile) if profile else None, profile)
 
 

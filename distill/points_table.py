@@ -65,6 +65,7 @@ def remarks(found: Points) -> list[str]:
     return [
         f"Estimates are {kind}. Hold them against others of that kind only.",
         "band: the MFU with all constants of the estimate at their slow and at their fast end.",
+        *(f"Note: {note}" for note in found.notes),
     ]
 
 

@@ -66,7 +66,7 @@ def made(monkeypatch, compiled):
             error=OutOfMemory(size, 16 * GIB, ()) if size > 16 * GIB else None,
         )
 
-    def export(compiled, asked, path, *, coarse):
+    def export(compiled, asked, path, *, coarse, kernels):
         path.write_text("coarse" if coarse else "")
         return path
 

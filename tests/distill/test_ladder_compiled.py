@@ -44,7 +44,7 @@ def made(monkeypatch, compiled):
         sizes[number] = config
         return compiled(config, topology, quick=quick, error=error)
 
-    def export(compiled, asked, path, *, coarse):
+    def export(compiled, asked, path, *, coarse, kernels):
         path.write_text(asked["sa_q_layout"])
         return path
 
