@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from profiler.results import Diff, Note, Summary
+    from profiler.results_efficiency import Kernels
     from profiler.trace import Trace
 
 
@@ -81,6 +82,14 @@ def ops(path: str, options: Options = Options()) -> OpTable:
     trace = load(path, replace(options, config=None), timelines=False)
     listed, unattributed = op_table(trace)
     return OpTable(", ".join(trace.files), listed, unattributed, len(trace.devices), trace.warnings)
+
+
+def kernels(path: str, options: Options = Options()) -> Kernels:
+    """How often, how long and how fast the custom kernels of one recording run."""
+    from profiler.analysis.kernels import kernels as analyse
+    from profiler.analysis.summary import measure
+
+    return analyse(measure(load(path, options), options))
 
 
 def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:

@@ -238,6 +238,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_selection_options(ops, steps=False)  # the table counts the whole recording, as XProf's does
     ops.set_defaults(run=run_ops)
 
+    kernels = commands.add_parser("kernels", help="custom kernels: calls, time, share of the chip's peak, tiles")
+    kernels.add_argument("path", metavar="PATH", help=PATH_HELP)
+    _add_output_options(kernels, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
+    _add_selection_options(kernels)
+    _add_fact_options(kernels, 1)
+    kernels.set_defaults(run=run_kernels)
+
     diff = commands.add_parser("diff", help="explain why OPT is faster or slower than BASE (main job)")
     diff.add_argument("baseline", metavar="BASE", help=PATH_HELP)
     diff.add_argument("optimized", metavar="OPT", help="the same for the other side")
@@ -338,6 +345,20 @@ def run_ops(args: argparse.Namespace) -> None:
     result = api.ops(args.path, _options(args))
     target.write(render_ops(result, target.format, target.style, args.top))
     if target.format in ("csv", "parquet"):
+        _warn(result.warnings)
+
+
+def run_kernels(args: argparse.Namespace) -> None:
+    """``profiler kernels PATH``."""
+    from profiler.report import output, render_kernels
+
+    target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.kernels(args.path, _options(args))
+    target.write(render_kernels(result, target.format, target.style, args.top))
+    if target.format == "csv":
         _warn(result.warnings)
 
 

@@ -84,7 +84,12 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel (splash, gmm, other custom kernels) in one phase; times are of its calls from start to end."""
+    """One kernel (splash, gmm, other custom kernels) in one phase; times are of its calls from start to end.
+
+    ``flops_per_call`` is the mean; ``flops_sources`` say where it comes from (profiler.analysis.kernelflops.SOURCES).
+    ``peak_fraction`` is of the dense bf16 peak per device. ``tiles`` are the distinct tile sizes and layouts of its
+    calls, empty where nothing says.
+    """
 
     kernel: str
     phase: str | None
@@ -93,6 +98,11 @@ class KernelRow:
     mean_time_ps: float
     time_ps_per_step: float
     tflops_per_s: float | None
+    family: str | None = None
+    flops_per_call: float | None = None
+    flops_sources: tuple[str, ...] = ()
+    peak_fraction: float | None = None
+    tiles: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 # One row per (file, program, op). `hlo` is false for device activity that no HLO op explains: kernels launched without
 # one, copies by the runtime. `rank` is the family's place in the sweep (profiler.analysis.times). `near_stack` is the
-# scope of the nearest neighbour in the dataflow, where an op has no name stack of its own. flops and bytes_accessed are
-# per occurrence; null is unknown, never 0 for unknown.
+# scope of the nearest neighbour in the dataflow, where an op has no name stack of its own. `call_text` is the HLO text
+# of a custom kernel, where the recording has it. flops and bytes_accessed are per occurrence; null is unknown, never 0
+# for unknown.
 OPS_COLUMNS = {
     "op_id": "Int32",
     "program": "String",
@@ -38,6 +39,7 @@ OPS_COLUMNS = {
     "near_stack": "String",
     "source": "String",
     "shape": "String",
+    "call_text": "String",
     "flops": "Int64",
     "bytes_accessed": "Int64",
 }

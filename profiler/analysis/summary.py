@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from profiler.analysis.kernels import KernelFacts, kernel_facts, kernel_rows
 from profiler.analysis.times import StepTimes, step_times
 from profiler.results import (
     DeviceInfo,
     FamilyRow,
-    KernelRow,
     Memory,
     MfuInputs,
     Note,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 RERUN = "re-run"
 PEAK_TOLERANCE = 0.02
 SKEW_TOLERANCE = 0.05
+MOST_FLOPS = 2.0**62  # of one call; more is damage
 # Families whose work is FLOPs: where one of them has an unknown count, the sum over the step is unknown too.
 FLOP_FAMILIES = ("splash", "gmm", "tgmm", "matmul", "attention", "convolution", "router", "loss")
 
@@ -58,6 +60,7 @@ def measure(trace: Trace, options: Options) -> Measured:
     times = step_times(trace, steps=options.steps, skip_first=options.skip_first or 0, whole=whole)
     notes = [*trace.warnings, *times.notes, *fact_notes(trace)]
     table = times.ops.join(trace.ops, on="op_id", how="left", maintain_order="left")
+    facts = kernel_facts(trace)
     peak = _peak(trace, options, notes)
     tflops = options.model_tflops or fact(trace, "model_tflops_per_device_per_step")
     tokens = options.tokens_per_step or tokens_per_device(trace)
@@ -73,8 +76,9 @@ def measure(trace: Trace, options: Options) -> Measured:
         notes.append(
             Note("mfu_impossible", f"an MFU of {mfu:.0%} is impossible: model FLOPs, step time or peak cannot be right")
         )
-    counted, complete = _compiler_flops(table)
-    hfu = counted / (times.step_ps * 1e-12 * peak * 1e12) if peak and complete and mfu is not None else None
+    counted, _ = _flops(table)
+    executed, complete = _flops(executed_flops(table, facts))
+    hfu = executed / (times.step_ps * 1e-12 * peak * 1e12) if peak and complete and mfu is not None else None
     mean, median = times.step_ps, float(np.median(times.lengths_ps))
     if times.unit == "step" and abs(mean - median) > SKEW_TOLERANCE * median:
         notes.append(
@@ -111,7 +115,7 @@ def measure(trace: Trace, options: Options) -> Measured:
         hfu=hfu,
         mfu_inputs=MfuInputs(tflops, times.step_ps, peak, str(convention) if convention else None),
         families=families(table, times),
-        kernels=kernels(table, fact(trace, "layers")),
+        kernels=kernel_rows(table, facts, fact(trace, "layers"), peak),
         remat=remat(table, times),
         memory=_memory(trace),
         run_info=trace.run_info,
@@ -150,33 +154,6 @@ def phases(table: pl.DataFrame, times: StepTimes) -> tuple[PhaseRow, ...]:
     return tuple(PhaseRow(phase, time, time / times.step_ps) for phase, time in grouped.iter_rows())
 
 
-def kernels(table: pl.DataFrame, layers: float | None) -> tuple[KernelRow, ...]:
-    """Custom kernels by name and phase, largest first. Times are spans, so that a mean is that of one call."""
-    grouped = (
-        table.filter(pl.col("kernel").is_not_null() & (pl.col("calls") > 0))
-        .with_columns(work=pl.col("flops") * pl.col("calls"))
-        .group_by("kernel", "phase", maintain_order=True)
-        .agg(
-            pl.col("calls").sum(),
-            pl.col("span_ps").sum(),
-            pl.when((pl.col("work").fill_null(0) > 0).all()).then(pl.col("work").sum()),
-        )
-        .sort(["span_ps", "kernel", "phase"], descending=[True, False, False], nulls_last=True)
-    )
-    return tuple(
-        KernelRow(
-            kernel,
-            phase,
-            calls,
-            calls / layers if layers else None,
-            span / calls,
-            span,
-            work / span if work and span else None,  # FLOP per ps is TFLOP per s
-        )
-        for kernel, phase, calls, span, work in grouped.iter_rows()
-    )
-
-
 def remat(table: pl.DataFrame, times: StepTimes) -> Remat:
     """Forward work executed again in the backward pass."""
     rerun = (
@@ -194,8 +171,16 @@ def remat(table: pl.DataFrame, times: StepTimes) -> Remat:
     )
 
 
-def _compiler_flops(table: pl.DataFrame) -> tuple[float, bool]:
-    """FLOPs per step as the compiler counted them, and whether every op that does FLOPs has a count."""
+def executed_flops(table: pl.DataFrame, facts: Mapping[int, KernelFacts]) -> pl.DataFrame:
+    """The table with the FLOPs that custom kernels execute in place of the compiler's count or their own estimate."""
+    known = [(op_id, int(work)) for op_id, each in facts.items() if (work := each.work.flops) and work < MOST_FLOPS]
+    ours = pl.DataFrame(known, {"op_id": pl.Int32, "executed": pl.Int64}, orient="row")
+    joined = table.join(ours, on="op_id", how="left", maintain_order="left")
+    return joined.with_columns(flops=pl.coalesce("executed", "flops")).drop("executed")
+
+
+def _flops(table: pl.DataFrame) -> tuple[float, bool]:
+    """FLOPs per step, and whether every op that does FLOPs has a count."""
     counted = float((table["flops"].fill_null(0).cast(pl.Float64) * table["calls"]).sum())
     unknown = table.filter(
         (pl.col("flops").is_null() | (pl.col("flops") == 0))

@@ -74,11 +74,12 @@ class Catalog:
                 ("family", family),
                 ("rank", families.rank(family)),
                 ("phase", families.phase(facts, contexts[entry.program_id])),
-                ("kernel", families.kernel_name(facts)),
+                ("kernel", kernel := families.kernel_name(facts)),
                 ("name_stack", None if entry.near_stack else facts.name_stack),
                 ("near_stack", entry.near_stack),
                 ("source", facts.source),
                 ("shape", facts.shape),
+                ("call_text", facts.hlo_text if kernel else None),
                 ("flops", entry.flops),
                 ("bytes_accessed", entry.bytes_accessed),
             ):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from profiler.report.model import Document
     from profiler.report.output import Style
     from profiler.results import Diff, Summary
+    from profiler.results_efficiency import Kernels
 
 
 def render_summary(summary: Summary, format_name: str, style: Style, top: int | None = None) -> bytes:
@@ -49,6 +50,22 @@ def render_ops(table: OpTable, format_name: str, style: Style, top: int | None =
     from profiler.report.ops_view import ops_document
 
     return _draw(ops_document(table, top), format_name, style)
+
+
+def render_kernels(result: Kernels, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler kernels``: text, json, markdown or csv (the variants)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(result)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results_efficiency import KernelVariant
+
+        return _encode(rows_csv(KernelVariant, result.variants, top))
+    from profiler.report.kernels_view import kernels_document
+
+    return _draw(kernels_document(result, top), format_name, style)
 
 
 def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = None) -> bytes:

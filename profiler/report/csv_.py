@@ -9,8 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from profiler.report.json_ import peaks_object
@@ -34,6 +34,12 @@ def summary_csv(summary: Summary) -> str:
 def ops_csv(table: OpTable, top: int | None = None) -> str:
     """The per-op table."""
     return _frame(table.ops, top)
+
+
+def rows_csv(kind: type[Any], rows: Sequence[Any], top: int | None = None) -> str:
+    """Rows that are dataclasses of one kind, one line each; mappings and lists become text."""
+    names = tuple(field.name for field in fields(kind))
+    return _write(names, ({name: getattr(row, name) for name in names} for row in rows[: top or None]))
 
 
 def diff_csv(diff: Diff, top: int | None = None) -> str:
@@ -63,6 +69,8 @@ def _write(names: tuple[str, ...], rows: Iterable[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, Mapping):
+        value = "; ".join(f"{key}={item}" for key, item in value.items())
     if isinstance(value, list | tuple):
         value = "; ".join(map(str, value))
     if isinstance(value, str):

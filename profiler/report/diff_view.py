@@ -9,6 +9,7 @@ from typing import Any
 from profiler.report import units
 from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
+from profiler.report.kernels_diff import kernels_table, tiles_table
 from profiler.report.model import (
     ALL_ROWS,
     BAD,
@@ -63,6 +64,8 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     blocks.append(contributions_table(diff, rows))
     blocks.append(ops_table(diff, rows))
     blocks.append(Line(matched_text(diff), DIM))
+    kernels = (kernels_table(diff), tiles_table(diff))
+    blocks.extend(table if rows is None else capped(table, rows, ALL_ROWS) for table in kernels if table.rows)
     if diff.knobs:
         most = limit(top, DEFAULT_KNOBS)
         knobs = knobs_table(diff)

@@ -29,6 +29,11 @@ def summary_object(summary: Summary) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **plain(summary)}
 
 
+def result_object(result: Any) -> dict[str, Any]:
+    """Any other result as plain data: the fields of its dataclass."""
+    return {"schema_version": SCHEMA_VERSION, **plain(result)}
+
+
 def diff_object(diff: Diff, top: int | None = None) -> dict[str, Any]:
     """A diff as plain data; ``top`` limits the ops (None and 0: all)."""
     return {"schema_version": SCHEMA_VERSION, **plain(diff), "ops": _rows(diff.ops, top)}

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from profiler.report import units
 from profiler.report.diff_tables import pair
-from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label, name
+from profiler.report.kernels_diff import tile_changes
+from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label
 from profiler.report.wording import kernel_caption, sides
 from profiler.results import Diff, FamilyRow, KernelRow, RematFamily
 
@@ -110,7 +111,7 @@ def kernels_table(diff: Diff) -> Table:
         means = [mean.show(row.mean_time_ps) if row else "–" for row in rows]
         body.append(
             (
-                name(first.kernel),
+                Cell(first.kernel, name=True, under=_tiles(rows)),
                 label(first.phase or "–", DIM),
                 label(_counts(row.calls_per_step if row else 0 for row in rows)),
                 label(_counts(row.calls_per_layer if row else 0 for row in rows)),
@@ -119,6 +120,7 @@ def kernels_table(diff: Diff) -> Table:
                 label(total.show(time(rows[1]))),
                 _change(diff, total, time(rows[0]), time(rows[1])),
                 label(pair(*(row.tflops_per_s if row else None for row in rows))),
+                label(" → ".join(dict.fromkeys(units.percent(row.peak_fraction, 0) if row else "–" for row in rows))),
             )
         )
     return Table(
@@ -130,11 +132,19 @@ def kernels_table(diff: Diff) -> Table:
             Column(f"mean {mean.unit}"),
             *(Column(f"{title} {total.unit}") for title in ("baseline", "optimized", "Δ")),
             Column("TFLOP/s"),
+            Column("of peak"),
         ),
         tuple(body),
         caption=f"per device and {unit}: {kernel_caption(unit)}",
         folded=True,
     )
+
+
+def _tiles(rows: list[KernelRow | None]) -> str | None:
+    """The tiles that differ, in a line."""
+    base, opt = rows
+    changes = tile_changes(base, opt) if base and opt else []
+    return ", ".join(f"{key} {before} → {after}" for key, before, after in changes) or None
 
 
 def rerun_table(diff: Diff) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 
 from rich.box import Box
 from rich.cells import cell_len
@@ -154,6 +155,7 @@ class _Renderer:
             self.console.print(Text(f"… {items.more}", "dim"))
 
     def _table(self, table: Table) -> None:
+        table = self._fitting(table)
         self.console.print(Text(units.shorten(table.title, _NAME_LIMIT), "bold"))
         bar_columns = [index for index, column in enumerate(table.columns) if column.bar]
         gap = 2 if sum(self._wanted(table)) + 2 * (len(table.columns) - 1) <= self.style.width else 1
@@ -187,6 +189,22 @@ class _Renderer:
         for remark in (table.more and f"… {table.more}", table.caption):
             if remark:
                 self.console.print(Text(remark, "dim"))
+
+    def _fitting(self, table: Table) -> Table:
+        """The table without its minor columns, where names would have to shrink for them."""
+        if sum(self._wanted(table)) + len(table.columns) - 1 <= self.style.width:
+            return table
+        kept = [index for index, column in enumerate(table.columns) if not column.minor]
+
+        def part(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+            return tuple(cells[index] for index in kept)
+
+        return replace(
+            table,
+            columns=tuple(table.columns[index] for index in kept),
+            rows=tuple(part(row) for row in table.rows),
+            total=part(table.total) if table.total else None,
+        )
 
     def _wanted(self, table: Table) -> list[int]:
         """The width at which nothing of a column is lost."""
