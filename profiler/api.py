@@ -92,6 +92,20 @@ def kernels(path: str, options: Options = Options()) -> Kernels:
     return analyse(measure(load(path, options), options))
 
 
+def config(base: Path, opt: Path) -> ConfigDelta:
+    """What differs between two configurations, without any trace."""
+    from profiler.compare.knobs import config_delta
+    from profiler.runinfo import config_info
+
+    return config_delta(config_info(base), config_info(opt), (str(base), str(opt)))
+
+
+    """HBM of one recording: its peaks, and what fills the static one."""
+    from profiler.analysis.hbm import report
+
+    return report(load(path, options))
+
+
 def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:
     """Explains the change from ``base`` to ``opt``.
 

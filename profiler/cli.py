@@ -266,6 +266,14 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument("--force", action="store_true", help="compare even what is not comparable")
     diff.set_defaults(run=run_diff)
 
+    config = commands.add_parser("config", help="what differs between two configurations, without traces")
+    config.add_argument("base_config", metavar="BASE.yml", type=Path, help="MaxText YAML as it is, or run info")
+    config.add_argument("opt_config", metavar="OPT.yml", type=Path, help="the same for the other side")
+    _add_output_options(
+        config, ("text", "json", "markdown", "csv"), "rows (default: 30, one for keys that go together)"
+    )
+    config.set_defaults(run=run_config)
+
     peaks = commands.add_parser("peaks", help="the chip table with sources")
     _add_output_options(peaks, ("text", "json", "markdown", "csv"), None)
     peaks.set_defaults(run=run_peaks)
@@ -381,6 +389,21 @@ def run_diff(args: argparse.Namespace) -> None:
     target.write(data)
     if target.format == "csv":
         _warn((*result.warnings, *result.baseline.warnings, *result.optimized.warnings))
+
+
+def run_config(args: argparse.Namespace) -> None:
+    """``profiler config BASE.yml OPT.yml``."""
+    from profiler.report import output, render_config
+
+    target = output.target(args.format, args.output, args.formats)
+    args.config = [args.base_config, args.opt_config]
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.config(args.base_config, args.opt_config)
+    target.write(render_config(result, target.format, target.style, args.top))
+    if target.format == "csv":
+        _warn(result.warnings)
 
 
 def run_peaks(args: argparse.Namespace) -> None:

@@ -36,6 +36,15 @@ def with_config(trace: Trace, config: Path | None) -> Trace:
     return replace(trace, run_info=info)
 
 
+def config_info(file: Path) -> dict[str, Any]:
+    """A configuration file as run info; one that is itself run info as it is."""
+    document = read_config(file)
+    if isinstance(document.get("config"), Mapping):
+        return document
+    facts = {key: document.pop(key) for key in FACTS if key in document}
+    return facts | {"config": document}
+
+
 def read_config(file: Path) -> dict[str, Any]:
     """A YAML (or JSON) mapping.
 

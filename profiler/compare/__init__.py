@@ -9,12 +9,16 @@ from profiler.compare.align import align
 from profiler.compare.attribute import Work, contributions, points_per_ps
 from profiler.compare.comparable import check, same_work, work_of
 from profiler.compare.devicetime import unmarked_and_idle, without_idle
-from profiler.compare.estimates import band, unseen
+from profiler.compare.effects import Per, effects, groups_of, parts_of, with_effects
+from profiler.compare.estimates import band, unseen, unseen_notes
+from profiler.compare.knobs import config_delta
 from profiler.compare.noise import interval, significant
-from profiler.compare.words import causes, counted_flops, verdict
+from profiler.compare.price import price
+from profiler.compare.words import busy_ps, causes, counted_flops, verdict
 from profiler.errors import NotComparableError
-from profiler.results import Delta, Diff, Knob
-from profiler.runinfo import flat
+from profiler.results import Delta, Diff
+
+SAME_WORK = 0.005  # amounts of work that differ by less are one
 
 
 def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto", force: bool = False) -> Diff:
@@ -37,7 +41,13 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         baseline, optimized = without_idle(baseline), without_idle(optimized)
     parts = contributions(baseline, optimized, work)
     alignment = align(baseline, optimized, work.scale)
-    delta, changed = _delta(baseline, optimized, work), knobs(baseline, optimized)
+    delta = _delta(baseline, optimized, work)
+    config = config_delta(baseline.trace.run_info or {}, optimized.trace.run_info or {})
+    reasons = unseen(baseline, optimized)
+    groups = groups_of(config.knobs, reasons)
+    cost = price(baseline, optimized, tuple(group.name for group in groups if group.memory))
+    per = Per(baseline.times.unit, abs(work.scale - 1) > SAME_WORK)
+    seen = effects(groups, parts_of(parts, groups), cost, max(busy_ps(baseline), busy_ps(optimized), 1.0), per)
     found = causes(parts, alignment, baseline, optimized, delta, points_per_ps(baseline, optimized, work))
     return Diff(
         comparable=not comparability.blocking,
@@ -51,27 +61,16 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         baseline_matched_fraction=alignment.baseline_fraction,
         optimized_matched_fraction=alignment.optimized_fraction,
         ops=alignment.ops,
-        knobs=changed,
+        knobs=with_effects(config.knobs, seen),
         findings=(*(cause.finding for cause in found), *counted_flops(baseline, optimized)),
-        warnings=(*comparability.blocking, *comparability.notes, *unseen(baseline, optimized, changed)),
+        warnings=(
+            *comparability.blocking,
+            *comparability.notes,
+            *unseen_notes(reasons, config.knobs),
+            *config.warnings,
+        ),
+        effects=seen,
     )
-
-
-def knobs(baseline: Measured, optimized: Measured) -> tuple[Knob, ...]:
-    """Configuration keys whose value differs; None where a side lacks the key."""
-    before, after = (flat((side.trace.run_info or {}).get("config")) for side in (baseline, optimized))
-    return tuple(
-        Knob(key, before.get(key), after.get(key), key in before, key in after)
-        for key in sorted(set(before) | set(after))
-        if key not in before or key not in after or not _equal(before[key], after[key])
-    )
-
-
-def _equal(before: Any, after: Any) -> bool:
-    """Whether two configuration values are the same; 1 is not true, but 1 and 1.0 are one number."""
-    if isinstance(before, bool) is not isinstance(after, bool):
-        return False
-    return bool(before == after) or (before != before and after != after)  # NaN is itself here
 
 
 def _delta(baseline: Measured, optimized: Measured, work: Work) -> Delta:

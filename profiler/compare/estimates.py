@@ -42,9 +42,13 @@ def band(baseline: Measured, optimized: Measured, scale: float) -> tuple[float, 
     return center * math.exp(-math.sqrt(down)), center * math.exp(math.sqrt(up))
 
 
-def unseen(baseline: Measured, optimized: Measured, knobs: Sequence[Knob]) -> tuple[Note, ...]:
-    """Knobs that differ, and whose effect the estimates leave out: that nothing shows does not mean that nothing is."""
-    reasons = {str(key): str(text) for side in (baseline, optimized) for key, text in _unseen(side).items()}
+def unseen(baseline: Measured, optimized: Measured) -> dict[str, str]:
+    """Keys whose effect the estimates leave out, with the reason; empty for recordings."""
+    return {str(key): str(text) for side in (baseline, optimized) for key, text in _unseen(side).items()}
+
+
+def unseen_notes(reasons: Mapping[str, str], knobs: Sequence[Knob]) -> tuple[Note, ...]:
+    """Knobs that differ and that no estimate sees: that nothing shows does not mean that nothing is."""
     by_reason: dict[str, list[str]] = {}
     for knob in knobs:
         if knob.key in reasons:

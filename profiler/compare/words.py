@@ -9,13 +9,13 @@ import polars as pl
 from profiler.analysis.summary import Measured
 from profiler.compare.align import Alignment
 from profiler.compare.attribute import Work
+from profiler.compare.phrases import amount, calls, duration, percent, points, signed
 from profiler.results import Contribution, Delta, Finding
 
 SMALL = 0.005  # a change below this share of the step is no finding
 MAX_FINDINGS = 12
 NEGLIGIBLE = 1e-3  # of a change: a part below this is rounding, not a part
 MAIN_CAUSE = 0.1  # of the change: what the verdict names
-_UNITS = ((1e12, "s"), (1e9, "ms"), (1e6, "µs"), (1e3, "ns"), (1.0, "ps"))
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,6 @@ class Cause:
 
     label: str
     finding: Finding
-
-
-def duration(*values: float) -> tuple[str, ...]:
-    """Times in one common unit, "67.21 ms"."""
-    largest = max((abs(value) for value in values), default=0.0)
-    scale, unit = next(((scale, unit) for scale, unit in _UNITS if largest >= scale), _UNITS[-1])
-    return tuple(f"{value / scale:.2f} {unit}" for value in values)
-
-
-def signed(value: float) -> str:
-    """A time with its sign, "−25.11 ms"."""
-    return ("+" if value > 0 else "−" if value < 0 else "") + duration(abs(value))[0]
-
-
-def percent(ratio: float) -> str:
-    """A ratio as a change, "−5.1 %"; what rounds to nothing has no sign."""
-    change = round(100 * (ratio - 1), 1)
-    return f"{'+' if change > 0 else '−' if change < 0 else ''}{abs(change):.1f} %"
 
 
 def verdict(
@@ -68,7 +50,7 @@ def _headline(baseline: Measured, optimized: Measured, delta: Delta, work: Work,
         word = _word(mfu[0] / mfu[1], delta.significant, "More efficient", "Less efficient")
         what = "device time" if device_time else unit
         return (
-            f"{word}: MFU {100 * mfu[0]:.2f} % → {100 * mfu[1]:.2f} % ({_points(delta.mfu_points)}), {what} {before} → "
+            f"{word}: MFU {100 * mfu[0]:.2f} % → {100 * mfu[1]:.2f} % ({points(delta.mfu_points)}), {what} {before} → "
             f"{after} ({percent(delta.step_time_ratio)}){extra}, per device{estimate}."
         )
     word = _word(ratio, delta.significant, "Faster", "Slower")
@@ -104,10 +86,7 @@ def _because(delta: Delta, causes: tuple[Cause, ...]) -> str:
 
 
 def _amount(cause: Cause) -> str:
-    finding = cause.finding
-    if finding.mfu_points is not None:
-        return f"{cause.label} ({_points(finding.mfu_points)})"
-    return f"{cause.label} ({signed(finding.time_ps or 0.0)})"
+    return f"{cause.label} ({amount(cause.finding.mfu_points, cause.finding.time_ps or 0.0)})"
 
 
 def busy_ps(measured: Measured) -> float:
@@ -166,7 +145,7 @@ def _cause(each: Contribution, alignment: Alignment, noise: float | None, unit: 
     before, after = duration(each.baseline_time_ps, each.optimized_time_ps)
     evidence = []
     if each.baseline_calls is not None and each.optimized_calls is not None:
-        counts = dict.fromkeys((_calls(each.baseline_calls), _calls(each.optimized_calls)))
+        counts = dict.fromkeys((calls(each.baseline_calls), calls(each.optimized_calls)))
         evidence.append(f"calls {' → '.join(counts)} per {unit}")
         if min(abs(each.calls_time_ps), abs(each.per_call_time_ps)) > NEGLIGIBLE * abs(each.time_ps):
             parts = signed(each.calls_time_ps), signed(each.per_call_time_ps)
@@ -236,21 +215,13 @@ def _replacements(
             (),
             (
                 f"{row['baseline_op']} → {row['optimized_op']}",
-                f"calls {' → '.join(dict.fromkeys((_calls(row['baseline_calls']), _calls(row['optimized_calls']))))} "
+                f"calls {' → '.join(dict.fromkeys((calls(row['baseline_calls']), calls(row['optimized_calls']))))} "
                 f"per {unit}",
             ),
             _confidence(change, noise, row["confidence"]),
         )
         found.append(Cause(f"{row['baseline_family']} → {row['family']}", finding))
     return found
-
-
-def _points(points: float) -> str:
-    return f"{'+' if points >= 0 else '−'}{abs(points):.2f} points"
-
-
-def _calls(calls: float) -> str:
-    return f"{calls:,.0f}" if abs(calls - round(calls)) < 0.005 else f"{calls:,.2f}"
 
 
 def _word(ratio: float, significant: bool | None, less: str, more: str) -> str:

@@ -83,6 +83,22 @@ def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = No
     return _draw(diff_document(diff, top), format_name, style)
 
 
+def render_config(delta: ConfigDelta, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler config``: text, json, markdown or csv (the knobs)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(delta)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results import Knob
+
+        return _encode(rows_csv(Knob, delta.knobs, top))
+    from profiler.report.knobs_view import config_document
+
+    return _draw(config_document(delta, top), format_name, style)
+
+
 def render_peaks(format_name: str, style: Style) -> bytes:
     """``profiler peaks``: text, json, markdown or csv."""
     if format_name == "json":

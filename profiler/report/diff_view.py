@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
-from typing import Any
 
 from profiler.report import units
 from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.kernels_diff import kernels_table, tiles_table
+from profiler.report.knobs_view import DEFAULT_KNOBS, effects_items, knobs_table
 from profiler.report.model import (
     ALL_ROWS,
     BAD,
@@ -29,17 +28,13 @@ from profiler.report.model import (
     delta,
     label,
     limit,
-    name,
 )
 from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_rows, mfu_text
 from profiler.report.wording import EQUAL_WORK, sides
-from profiler.results import Diff, Knob, Note, Summary
+from profiler.results import Diff, Note, Summary
 
 DEFAULT_ROWS = 15
-DEFAULT_KNOBS = 30
 MOST_FINDINGS = 5
-_NO_TEXT = ("", "null", "~", "true", "false", "not set")
-_NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 MOST_EVIDENCE = 4
 
 
@@ -68,8 +63,10 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     blocks.extend(table if rows is None else capped(table, rows, ALL_ROWS) for table in kernels if table.rows)
     if diff.knobs:
         most = limit(top, DEFAULT_KNOBS)
-        knobs = knobs_table(diff)
+        knobs = knobs_table(diff, all_keys=most is None)
         blocks.append(knobs if most is None else capped(knobs, most, ALL_ROWS))
+        if diff.effects:
+            blocks.append(effects_items(diff))
     if diff.findings:
         blocks.append(_first(findings_items(diff), rows))
     for side, summary in sides(diff):
@@ -246,30 +243,6 @@ def matched_text(diff: Diff) -> str:
         f"(baseline {units.percent(diff.baseline_matched_fraction)}, "
         f"optimized {units.percent(diff.optimized_matched_fraction)})."
     )
-
-
-def knobs_table(diff: Diff) -> Table:
-    """What differs between the two configurations."""
-    return Table(
-        "Configuration that differs",
-        (Column("knob", numeric=False), Column("baseline", numeric=False), Column("optimized", numeric=False)),
-        tuple((name(knob.key), _knob_cell(knob, "baseline"), _knob_cell(knob, "optimized")) for knob in diff.knobs),
-    )
-
-
-def _knob_cell(knob: Knob, side: str) -> Cell:
-    return name(value_text(getattr(knob, side))) if getattr(knob, f"{side}_set", True) else label("not set", DIM)
-
-
-def value_text(value: Any) -> str:
-    """A configuration value as YAML writes it: text that would read as something else is quoted."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and (value.lower() in _NO_TEXT or _NUMBER.fullmatch(value)):
-        return f'"{value}"'
-    return str(value)
 
 
 def _first(findings: Items, rows: int | None) -> Items:

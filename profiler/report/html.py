@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from profiler.report import diff_tables, diff_view, side_tables, units
+from profiler.report import diff_tables, diff_view, knobs_view, side_tables, units
 from profiler.report.figures import waterfall, waterfall_svg
 from profiler.report.json_ import plain
 from profiler.report.model import BAD, GOOD, Cell, Table, capped
@@ -87,7 +87,8 @@ def diff_page(diff: Diff) -> str:
         cards=_cards(headline),
         headline=replace(headline, caption=None),
         noise=headline.caption,
-        knobs=capped(diff_view.knobs_table(diff), MOST_ROWS) if diff.knobs else None,
+        knobs=capped(knobs_view.knobs_table(diff, all_keys=True), MOST_ROWS) if diff.knobs else None,
+        effects=knobs_view.effects_items(diff).items[:MOST_NOTES],
         figure=figure,
         wide=Markup(waterfall_svg(figure, 1000, "waterfall-wide")),  # escapes its own text
         narrow=Markup(waterfall_svg(figure, 360, "waterfall-narrow")),

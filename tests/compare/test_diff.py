@@ -171,7 +171,7 @@ def test_knobs_that_differ_are_listed_with_nested_keys(tpu_space, saved) -> None
     paths = [saved(steps(tpu_space, 1000, info=info), f"{i}.xplane.pb") for i, info in enumerate((base, opt))]
     knobs = [(knob.key, knob.baseline, knob.optimized) for knob in profiler.diff(*paths).knobs]
     assert knobs == [
-        ("context", None, "device"),
+        ("context", "remat", "device"),  # its default
         ("remat_policy", "full", "custom"),
         ("student_overrides.head_dim", 128, 256),
     ]

@@ -138,4 +138,4 @@ def test_an_mfu_delta_that_is_not_split_leaves_the_parts_in_time(make: Any) -> N
 def test_noise_and_keys_that_a_side_lacks_are_said(make: Any) -> None:
     text = Page(render_html(make.training()).decode()).text
     assert re.search(r"Time ratio \d\.\d+, 95 % interval \d\.\d+ to \d\.\d+\.", text)
-    assert "not set" in text
+    assert "default (unknown)" in text

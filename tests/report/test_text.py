@@ -143,6 +143,8 @@ def test_long_configurations_are_cut_and_say_so(make: Any, render_text_of: Calla
 def test_an_absent_key_and_a_null_are_told_apart(make: Any) -> None:
     knobs = (
         results.Knob("absent", None, 1, baseline_set=False),
+        results.Knob("known", 512, 1024, baseline_set=False, baseline_default=True),
+        results.Knob("--xla_flag", None, "1", baseline_set=False, source="xla_flags"),
         results.Knob("nothing", None, "null"),
         results.Knob("number", 4, "4"),
         results.Knob("switch", True, "true"),
@@ -150,7 +152,8 @@ def test_an_absent_key_and_a_null_are_told_apart(make: Any) -> None:
     )
     rows = [(row[1].text, row[2].text) for row in knobs_table(replace(make.training(), knobs=knobs)).rows]
     assert rows == [
-        ("not set", "1"), ("null", '"null"'), ("4", '"4"'), ("true", '"true"'), ('""', '"not set"'),
+        ("default (unknown)", "1"), ("default 512", "1024"), ("not set", '"1"'), ("null", '"null"'),
+        ("4", '"4"'), ("true", '"true"'), ('""', '"not set"'),
     ]  # fmt: skip
 
 
