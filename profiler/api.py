@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
-    from profiler.results import Diff, Note, Summary
+    from profiler.results import ConfigDelta, Diff, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels
     from profiler.trace import Trace
 
@@ -100,6 +100,7 @@ def config(base: Path, opt: Path) -> ConfigDelta:
     return config_delta(config_info(base), config_info(opt), (str(base), str(opt)))
 
 
+def memory(path: str, options: Options = Options()) -> MemoryReport:
     """HBM of one recording: its peaks, and what fills the static one."""
     from profiler.analysis.hbm import report
 

@@ -245,6 +245,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_fact_options(kernels, 1)
     kernels.set_defaults(run=run_kernels)
 
+    memory = commands.add_parser("memory", help="HBM: the peaks, what is alive at the peak, headroom, host memory")
+    memory.add_argument("path", metavar="PATH", help=PATH_HELP)
+    _add_output_options(memory, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
+    _add_selection_options(memory, steps=False)
+    memory.set_defaults(run=run_memory)
+
     diff = commands.add_parser("diff", help="explain why OPT is faster or slower than BASE (main job)")
     diff.add_argument("baseline", metavar="BASE", help=PATH_HELP)
     diff.add_argument("optimized", metavar="OPT", help="the same for the other side")
@@ -366,6 +372,20 @@ def run_kernels(args: argparse.Namespace) -> None:
 
     result = api.kernels(args.path, _options(args))
     target.write(render_kernels(result, target.format, target.style, args.top))
+    if target.format == "csv":
+        _warn(result.warnings)
+
+
+def run_memory(args: argparse.Namespace) -> None:
+    """``profiler memory PATH``."""
+    from profiler.report import output, render_memory
+
+    target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.memory(args.path, _options(args))
+    target.write(render_memory(result, target.format, target.style, args.top))
     if target.format == "csv":
         _warn(result.warnings)
 

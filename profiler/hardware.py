@@ -35,6 +35,7 @@ class Chip:
         sources: where the figures come from.
         devices_per_chip: JAX devices on one chip; a megacore pair is one device.
         note: what a reader of the figures should know, if anything.
+        usable_hbm_gib: HBM of one JAX device that the compiler can use, where known; the rest is the system's.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Chip:
     sources: tuple[str, ...]
     devices_per_chip: int = 1
     note: str | None = None
+    usable_hbm_gib: float | None = None
 
     @property
     def peak_tflops(self) -> float:
@@ -58,6 +60,11 @@ class Chip:
     def hbm_bytes(self) -> int:
         """Nominal HBM bytes per JAX device."""
         return int(self.chip_hbm_gib * GIB) // self.devices_per_chip
+
+    @property
+    def usable_hbm_bytes(self) -> int | None:
+        """HBM bytes per JAX device that a program can use; None where only the nominal size is known."""
+        return int(self.usable_hbm_gib * GIB) if self.usable_hbm_gib is not None else None
 
     @property
     def hbm_bytes_per_s(self) -> float:
@@ -83,6 +90,7 @@ CHIPS: tuple[Chip, ...] = (
         "tpu-v7x", "TPU v7x", "Google", 2307.0, 192, 7380, 1200, "both ways",
         (_TPU_DOCS + "tpu7x", _JAX_V7X), devices_per_chip=2,
         note="one JAX device per TensorCore; the compiler can use 94.74 GiB of each device's 96",
+        usable_hbm_gib=94.74,
     ),
     Chip("a100-40gb", "A100 SXM 40 GB", "NVIDIA", 312.0, 40, 1555, 600, "both ways", _GPU_SOURCES),
     Chip(

@@ -9,6 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from profiler.results_memory import AllocatorRow as AllocatorRow
+from profiler.results_memory import MemoryCurve as MemoryCurve
+from profiler.results_memory import MemoryDelta as MemoryDelta
+from profiler.results_memory import MemoryGroup as MemoryGroup
+from profiler.results_memory import MemoryGroupDelta as MemoryGroupDelta
+from profiler.results_memory import MemoryPoint as MemoryPoint
+from profiler.results_memory import MemoryReport as MemoryReport
+from profiler.results_memory import MemoryStack as MemoryStack
+from profiler.results_memory import MemoryTensor as MemoryTensor
+from profiler.results_memory import MemoryTensorDelta as MemoryTensorDelta
+from profiler.results_memory import ProgramMemory as ProgramMemory
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -308,4 +320,5 @@ class Diff:
     knobs: tuple[Knob, ...] = ()
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Note, ...] = field(default=())
+    memory: MemoryDelta | None = None
     effects: tuple[KnobEffect, ...] = ()

@@ -113,12 +113,36 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
+class Allocator:
+    """One allocator's own account, from its events in the recording.
+
+    ``window_peak_bytes`` = ``reserved_bytes`` (stacks: the running programs' temporaries) + ``allocated_bytes`` (heap:
+    arrays) at that moment; ``fragmentation`` is the allocator's own figure then, 0 to 1.
+    """
+
+    name: str
+    on_host: bool
+    window_peak_bytes: int
+    reserved_bytes: int
+    allocated_bytes: int
+    lifetime_peak_bytes: int
+    capacity_bytes: int
+    fragmentation: float | None
+    events: int
+    host: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AllocatorPeaks:
-    """From allocator events, the largest over devices: within the recording, over the process's life, and the limit."""
+    """From allocator events, the largest over devices: within the recording, over the process's life, and the limit.
+
+    ``allocators`` has each by itself, those of host memory too, which the three figures leave out.
+    """
 
     window_peak_bytes: int | None = None
     lifetime_peak_bytes: int | None = None
     capacity_bytes: int | None = None
+    allocators: tuple[Allocator, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What fills the device's memory at the static peak, by part of the step and tensor."""
+"""What fills the device's memory at the static peak: by group, stack of layers and tensor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from profiler.analysis import families
+from profiler.analysis.opfacts import OpFacts
 from profiler.analysis.places import NOWHERE, Namer, Place
 from profiler.hlo import HloModule, shapes
+from profiler.hlo.module import Instruction
+
+PARAMETERS, OPTIMIZER, SAVED, GRADIENTS = "parameters", "optimizer state", "saved for backward", "gradients"
+TEMPORARIES, COLLECTIVES, INPUTS, ARGUMENTS = "temporaries", "collectives", "inputs", "arguments"
+OUTPUTS, CONSTANTS = "outputs", "constants"
+GROUPS = (
+    PARAMETERS, OPTIMIZER, SAVED, GRADIENTS, TEMPORARIES, COLLECTIVES, INPUTS, ARGUMENTS, OUTPUTS, CONSTANTS
+)  # fmt: skip
+OPTIMIZER_PHASE = "optimizer"
+_FORWARD = frozenset({"forward", "student forward", "teacher"})
+_BACKWARD = frozenset({"backward", "student backward", "re-run"})
 
 
 @dataclass(frozen=True)
@@ -21,6 +34,7 @@ class LiveBuffer:
         count: how many.
         instruction: the HLO instruction of the first.
         op_name: its JAX name stack, or the argument's path.
+        group: one of GROUPS.
     """
 
     place: Place
@@ -29,6 +43,7 @@ class LiveBuffer:
     count: int
     instruction: str
     op_name: str
+    group: str = TEMPORARIES
 
 
 @dataclass(frozen=True)
@@ -45,21 +60,25 @@ class Memory:
     live: tuple[LiveBuffer, ...]
 
 
-def memory(module: HloModule) -> Memory | None:
+def memory(module: HloModule, namer: Namer | None = None) -> Memory | None:
     """Memory of a program; None without a buffer assignment."""
     found = module.buffers
     if found is None:
         return None
-    namer = Namer(module)
-    groups: dict[tuple[Place, str], list[tuple[int, str, str]]] = defaultdict(list)
+    namer = namer or Namer(module)
+    groups: dict[tuple[Place, str, str], list[tuple[int, str, str]]] = defaultdict(list)
     for root, sharers in found.held.items():
         named = [_named(module, namer, found.buffers[buffer]) for buffer in sorted({root} | sharers)]
-        where, shape, instruction, op_name = max(named, key=lambda each: each[0].certainty)
-        groups[where, shape].append((found.buffers[root].size, instruction, op_name))
+        best = max(named, key=lambda each: (each.place.certainty, each.size))
+        group = _group(namer, named, best, found.roles.get(root))
+        groups[best.place, best.shape, group].append((found.buffers[root].size, best.name, best.op_name))
     live = [
-        LiveBuffer(where, shape, sum(size for size, *_ in members), len(members), *members[0][1:])
-        for (where, shape), members in groups.items()
+        LiveBuffer(where, shape, sum(size for size, *_ in members), len(members), *members[0][1:], group)
+        for (where, shape, group), members in groups.items()
     ]
+    rest = found.peak_bytes - sum(each.bytes for each in live)
+    if rest > 0:  # allocated and assigned to no buffer that could be named
+        live.append(LiveBuffer(NOWHERE, "", rest, 1, "", ""))
     return Memory(
         found.peak_bytes,
         found.allocated_bytes,
@@ -69,16 +88,61 @@ def memory(module: HloModule) -> Memory | None:
     )
 
 
-def _named(module: HloModule, namer: Namer, buffer: Any) -> tuple[Place, str, str, str]:
-    """(place, shape, instruction, name stack) of a buffer."""
+@dataclass(frozen=True)
+class _Named:
+    """A buffer by what makes it."""
+
+    instruction: Instruction | None
+    place: Place
+    shape: str
+    name: str
+    op_name: str
+    size: int
+
+
+def _named(module: HloModule, namer: Namer, buffer: Any) -> _Named:
     proto = module.protos.get(buffer.defined_at.instruction_id)
     name = module.name_of(proto) if proto is not None else buffer.defined_at.instruction_name.decode("utf-8", "replace")
     instruction = module.instructions.get(name)
     if instruction is None:
-        return NOWHERE, "", name, ""
-    shape = instruction.proto.shape
-    for index in buffer.defined_at.shape_index:
-        if index >= len(shape.tuple_shapes):
+        return _Named(None, NOWHERE, "", name, "", buffer.size)
+    shape, index = instruction.proto.shape, list(buffer.defined_at.shape_index)
+    for each in index:
+        if each >= len(shape.tuple_shapes):
             break
-        shape = shape.tuple_shapes[index]
-    return namer.place(instruction), shapes.text(shape).partition("{")[0], name, instruction.op_name
+        shape = shape.tuple_shapes[each]
+    text = shapes.text(shape).partition("{")[0] if not shape.tuple_shapes else "tuple"
+    outer = namer.caller(instruction)
+    return _Named(instruction, namer.place(instruction, index), text, name, (outer or instruction).op_name, buffer.size)
+
+
+def _group(namer: Namer, named: list[_Named], best: _Named, role: str | None) -> str:
+    """What a buffer is for, by the first evidence there is.
+
+    A forward value that a backward op reads is saved for it; a backward value that the optimizer reads is a gradient.
+    """
+    part = best.place.part
+    if role == "argument":
+        return next((group for group in (PARAMETERS, OPTIMIZER, INPUTS) if part.endswith(group)), ARGUMENTS)
+    if any(_is_collective(namer, each.instruction) for each in named if each.instruction is not None):
+        return COLLECTIVES
+    if part in (SAVED, GRADIENTS):
+        return part
+    if role is not None:
+        return OUTPUTS if role == "output" else CONSTANTS
+    if best.instruction is not None and part in _FORWARD | _BACKWARD:
+        users = namer.user_phases(best.instruction)
+        if part in _FORWARD and not users.isdisjoint(_BACKWARD):
+            return SAVED
+        if part in _BACKWARD and OPTIMIZER_PHASE in users:
+            return GRADIENTS
+    return TEMPORARIES
+
+
+def _is_collective(namer: Namer, instruction: Instruction) -> bool:
+    """Whether an instruction is a collective, alone, asynchronous, or fused."""
+    made = namer.caller(instruction) or instruction
+    if made.opcode in ("parameter", "constant", "while"):
+        return False
+    facts = OpFacts(made.name, opcode=made.opcode, fused_opcodes=made.fused_opcodes)
+    return families.rank(families.family(facts)) == families.COMMUNICATION

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import dropwhile
 
 from profiler.analysis import namestack
 from profiler.hlo import HloModule
 from profiler.hlo.module import Instruction
 
-# Arguments of the step by the start of their path, see distill.step.
-_ARGUMENTS = (
-    ("state.params", "student parameters"),
-    ("state.opt_state", "optimizer state"),
-    ("state", "state"),
-    ("teacher", "teacher parameters"),
-    ("batch", "batch"),
+# What an argument is, by the first key of its path that says so: state.opt_state[0].mu['layers'] is optimizer state.
+_ARGUMENTS = tuple(
+    (part, re.compile(pattern))
+    for part, pattern in (
+        ("optimizer state", r"opt(im(izer)?)?(_?states?)?$|optimizer$|mu$|nu$|momentum$|exp_avg(_sq)?$"),
+        ("parameters", r"((model|student|teacher|ema)_)?(params?|parameters|weights?)(_.*)?$"),
+        ("inputs", r"batch(es)?$|(inputs?|tokens?|targets?|labels?|images?|data)(_ids)?$|segment_ids$|positions$"),
+    )
 )
-_KEY = re.compile(r"\['?([^'\]]+)'?\]|\.(\w+)")
-_PROGRAM = namestack.ProgramFacts(named=True, differentiated=True, teacher=True, student=True)
+_TEACHER = re.compile(r"(.*_)?teacher(_.*)?$")
+_CONTAINER = re.compile(r"(.*_)?(params|parameters|states?|teacher|student|batch|model|optimizer|opt|weights)$")
+_KEY = re.compile(r"\['?([^'\]]+)'?\]|\.?(\w+)")
+_LAYERS = re.compile(r"((?:\w+_)?(?:layers|blocks)|layer|block)(?:_?\d+)?$")
 # Scopes that say how something is computed, not what.
 _IDLE = namestack.PLUMBING | {
     "vmap", "layers", "train_step", "pallas_call", "teacher", "student", "dynamic_update_index_in_dim",
-    "dynamic_index_in_dim", "eval_jaxpr",
+    "dynamic_index_in_dim", "eval_jaxpr", "main",
 }  # fmt: skip
 # Instructions that hand a value on, if they have no name stack of their own; the first ones in any case.
 _LAYOUT = frozenset({"bitcast", "copy", "copy-start", "copy-done", "get-tuple-element", "parameter"})
 _HANDED_ON = _LAYOUT | {"reshape", "transpose", "convert", "broadcast"}
+_SILENT = _HANDED_ON | {"tuple", "opt-barrier", "async-start", "async-update", "async-done"}
 _MOST_STEPS = 12
+_MOST_USERS = 4  # silent instructions between a value and who uses it
 _LAYER_INPUT = "decoder_layer_input"
 
 
@@ -37,39 +45,108 @@ class Place:
     """Where a buffer belongs.
 
     Attributes:
-        part: "student parameters", "teacher parameters", "optimizer state" or "batch"; "saved for backward" and
-            "gradients" for what a loop over layers stacks up; else the phase that computes it: "student forward",
-            "re-run", …; "" if unknown.
+        part: "parameters" ("student …", "teacher …" where there are two models), "optimizer state", "inputs" or
+            "arguments" for what the program is given; "saved for backward" and "gradients" for what a loop over layers
+            stacks up; else the phase that computes it: "forward", "re-run", …; "" if unknown.
         tensor: model scopes, innermost last, or the parameter's path: ``moe_block/moe_wi_0``; "" if unknown.
         certainty: to choose among instructions that share one buffer, 0 for nothing known.
+        stack: the stack of layers it lies in: "layers", "teacher layers"; "" for what lies in none, or is unknown.
     """
 
     part: str
     tensor: str
     certainty: int
+    stack: str = ""
 
 
 NOWHERE = Place("", "", 0)
 
 
 class Namer:
-    """Places of the instructions of one module."""
+    """Places of the instructions of one module; ``distillation`` if it is known to hold a teacher."""
 
-    def __init__(self, module: HloModule):
+    def __init__(self, module: HloModule, *, distillation: bool = False):
         self._module = module
+        self._program = namestack.ProgramFacts.of(module.op_names, distillation=distillation)
+        entry = module.computations.get(module.entry)
+        paths = [each.op_name for each in entry.instructions if each.opcode == "parameter"] if entry else []
+        taught = any(_TEACHER.match(key) for path in paths for key in _keys(path))
+        self._two_models = taught or self._program.two_models
 
-    def place(self, instruction: Instruction) -> Place:
-        """Where the output of an instruction belongs."""
-        source = self._source(instruction)
-        known = _argument(source) or self._kept(source)
+    def place(self, instruction: Instruction, index: Sequence[int] = ()) -> Place:
+        """Where the output of an instruction belongs, or the part of it that ``index`` leads to."""
+        source = self._source(self._made(instruction, index))
+        known = self._argument(source) or self._kept(source)
         if known is not None:  # or a copy of it: in another memory, or laid out anew
             return known if source is instruction else replace(known, part=f"copy of {known.part}", certainty=1)
-        stack = _stack(source)
-        phase = namestack.phase_of(stack, source.name, _PROGRAM) if stack.leaf else None
+        phase = self.phase(source)
         if source.opcode in ("while", "tuple", "constant") or phase is None:
             return NOWHERE
-        tensor = _tensor(source)
-        return Place(phase, tensor or stack.leaf, 3 if tensor else 2)
+        tensor, stack = _tensor(source), _stack(source)
+        return Place(phase, tensor or stack.leaf, 3 if tensor else 2, self._layers(stack))
+
+    def phase(self, instruction: Instruction) -> str | None:
+        """The phase that an instruction runs in; None if nothing says."""
+        stack = _stack(instruction)
+        return namestack.phase_of(stack, instruction.name, self._program) if stack.leaf else None
+
+    def user_phases(self, instruction: Instruction) -> frozenset[str]:
+        """The phases of the instructions that use a value, through what only hands it on."""
+        found: set[str] = set()
+        level, seen = [instruction], {instruction}
+        for _ in range(_MOST_USERS):
+            users = [user for each in level for user in self._users.get(each.name, ()) if user not in seen]
+            seen.update(users)
+            level = [user for user in users if user.opcode in _SILENT and "/" not in user.op_name]
+            found.update(phase for user in users if (phase := self.phase(user)) is not None)
+        return frozenset(found)
+
+    def caller(self, instruction: Instruction) -> Instruction | None:
+        """The asynchronous op that an instruction is the inside of; None for any other."""
+        caller = self._callers.get(instruction.computation)
+        return caller if caller is not None and caller.opcode.startswith("async-") else None
+
+    def _made(self, instruction: Instruction, index: Sequence[int]) -> Instruction:
+        """What makes a value: of an op inside an asynchronous one this one, of a nameless fusion its root."""
+        outer = self.caller(instruction) if instruction.opcode != "parameter" else None
+        if outer is not None:
+            return outer
+        body = self._module.computations.get(instruction.called[0]) if instruction.called else None
+        if instruction.opcode != "fusion" or "/" in instruction.op_name or body is None or body.root is None:
+            return instruction
+        parts = self._operands(body.root) if body.root.opcode == "tuple" else []
+        made = parts[index[0]] if index and index[0] < len(parts) else body.root
+        return made if made.opcode in _HANDED_ON and "/" not in made.op_name else instruction
+
+    def _argument(self, instruction: Instruction) -> Place | None:
+        """The place of an argument of the program, whose name stack is its path; None for everything else."""
+        if instruction.opcode != "parameter" or instruction.computation != self._module.entry:
+            return None
+        keys = _keys(instruction.op_name)
+        named = [key for key in keys if not key.isdigit()]
+        teacher = any(_TEACHER.match(key) for key in named)
+        part, at = next(
+            ((part, i) for part, known in _ARGUMENTS for i, key in enumerate(named) if known.match(key.lower())),
+            ("parameters" if teacher else "arguments", 0),
+        )
+        if part == "parameters" and self._two_models:
+            part = "teacher parameters" if teacher else "student parameters"
+        rest = list(dropwhile(_CONTAINER.match, named[at:]))
+        return Place(part, "/".join(rest) or instruction.op_name or instruction.name, 9, self._stacked(named, teacher))
+
+    def _layers(self, stack: namestack.Stack) -> str:
+        cores = [segment.core for segment in stack.segments]
+        return self._stacked(cores, "teacher" in stack.roles or self._outside(stack))
+
+    def _outside(self, stack: namestack.Stack) -> bool:
+        """Whether a stack is the teacher's in a distillation that no scope marks."""
+        return namestack.phase_of(stack, "", self._program) == "teacher"
+
+    def _stacked(self, names: Iterable[str], teacher: bool) -> str:
+        """The innermost name of a stack of layers, and whose it is where there are two models."""
+        layers = [found[1] for name in names if (found := _LAYERS.match(name)) and not name.startswith("moe_block")]
+        whose = ("teacher " if teacher else "student ") if self._two_models else ""
+        return f"{whose}{layers[-1]}" if layers else ""
 
     def _kept(self, instruction: Instruction) -> Place | None:
         """The place of what a loop over layers stacks up; None if it is nothing of the kind."""
@@ -82,7 +159,8 @@ class Namer:
         source = self._source(written, through_loops=False) if written is not None else instruction
         carried = source.opcode == "get-tuple-element" and not backward  # what one layer hands to the next
         tensor = _LAYER_INPUT if carried else _tensor(source)
-        return Place("gradients" if backward else "saved for backward", tensor, 8)
+        layers = self._layers(namestack.parse(instruction.op_name)) or "layers"
+        return Place("gradients" if backward else "saved for backward", tensor, 8, layers)
 
     def _source(self, instruction: Instruction, *, through_loops: bool = True) -> Instruction:
         """What an instruction without a name of its own only hands on, moves or lays out anew."""
@@ -129,17 +207,18 @@ class Namer:
         """The instruction that calls a computation; of several the last."""
         return {name: each for each in self._module.instructions.values() for name in each.called}
 
+    @cached_property
+    def _users(self) -> dict[str, list[Instruction]]:
+        found: dict[str, list[Instruction]] = defaultdict(list)
+        for each in self._module.instructions.values():
+            for name in dict.fromkeys(each.operands):
+                found[name].append(each)
+        return found
 
-def _argument(instruction: Instruction) -> Place | None:
-    """The place of an argument of the step, whose name stack is its path; None for everything else."""
-    path = instruction.op_name
-    if instruction.opcode != "parameter" or "/" in path:
-        return None
-    for start, part in _ARGUMENTS:
-        if path.startswith(start):
-            keys = [quoted or plain for quoted, plain in _KEY.findall(path.removeprefix(start))]
-            return Place(part, "/".join(key for key in keys if not key.isdigit()) or path, 9)
-    return None
+
+def _keys(path: str) -> list[str]:
+    """The keys of an argument's path: ``state.params['layers'][0]`` → state, params, layers, 0."""
+    return [] if path.startswith(("jit(", "pjit(")) else [quoted or plain for quoted, plain in _KEY.findall(path)]
 
 
 def _stack(instruction: Instruction) -> namestack.Stack:
@@ -152,7 +231,7 @@ def _stack(instruction: Instruction) -> namestack.Stack:
 def _tensor(instruction: Instruction) -> str:
     """The model's scopes around an instruction or what is fused into it, with the kernel's name where it has one."""
     for text in (instruction.op_name, *reversed(instruction.fused_op_names)):
-        cores = (segment.core.removeprefix("_") for segment in namestack.parse(text).segments[:-1])
+        cores = (segment.core.removeprefix("_") for segment in namestack.parse(text).segments[1:-1])
         scopes = dict.fromkeys(core for core in cores if core and core not in _IDLE and "->" not in core)
         if scopes:
             return "/".join(scopes)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from profiler.analysis.hbm import peaks
 from profiler.analysis.kernels import KernelFacts, kernel_facts, kernel_rows
 from profiler.analysis.times import StepTimes, step_times
 from profiler.results import (
     DeviceInfo,
     FamilyRow,
-    Memory,
     MfuInputs,
     Note,
     PhaseRow,
@@ -117,7 +117,7 @@ def measure(trace: Trace, options: Options) -> Measured:
         families=families(table, times),
         kernels=kernel_rows(table, facts, fact(trace, "layers"), peak),
         remat=remat(table, times),
-        memory=_memory(trace),
+        memory=peaks(trace),
         run_info=trace.run_info,
         warnings=tuple(dict.fromkeys(notes)),
         compiler_tflops_per_step=counted / 1e12 if counted else None,
@@ -208,17 +208,3 @@ def _peak(trace: Trace, options: Options, notes: list[Note]) -> float | None:
         if peak and abs(value / peak - 1) > PEAK_TOLERANCE
     ]
     return peak
-
-
-def _memory(trace: Trace) -> Memory:
-    programs = [module.buffers for module in trace.programs.values() if module.buffers]
-    largest = max(programs, key=lambda each: each.peak_bytes, default=None)
-    hbm = [each.hbm_bytes for each in trace.devices if each.hbm_bytes]
-    return Memory(
-        static_peak_bytes=largest.peak_bytes if largest else None,
-        static_allocated_bytes=largest.allocated_bytes if largest else None,
-        static_host_bytes=largest.host_bytes if largest else None,
-        window_peak_bytes=trace.allocator.window_peak_bytes,
-        lifetime_peak_bytes=trace.allocator.lifetime_peak_bytes,
-        capacity_bytes=trace.allocator.capacity_bytes or (min(hbm) if hbm else None),
-    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from profiler.analysis import hbm
 from profiler.analysis.summary import Measured
 from profiler.compare.align import align
 from profiler.compare.attribute import Work, contributions, points_per_ps
@@ -70,6 +69,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
             *config.warnings,
         ),
         effects=seen,
+        memory=hbm.delta(baseline.trace, optimized.trace),
     )
 
 

@@ -50,6 +50,9 @@ class Buffers:
         host_bytes: in host memory: what offloading puts there.
         buffers: by id, as the assignment has them.
         held: what is held at the peak: the owner of memory → the buffers that use it in turn.
+        roles: of what is held throughout: the owner → "argument", "constant" or "output".
+        history: (bytes held, buffer) after each event of the heap trace, in the order of the schedule; what is held
+            throughout counts, so that the largest is ``peak_bytes``. Empty without a heap trace.
     """
 
     peak_bytes: int
@@ -58,6 +61,8 @@ class Buffers:
     host_bytes: int
     buffers: Mapping[int, Any]
     held: Mapping[int, frozenset[int]]
+    roles: Mapping[int, str]
+    history: tuple[tuple[int, int], ...]
 
 
 def read(data: bytes) -> Buffers | None:
@@ -79,14 +84,16 @@ def read(data: bytes) -> Buffers | None:
     resident = [each for each in mine if each.is_parameter or each.maybe_live_out or each.is_constant]
     allocated = sum(each.size for each in mine)
     peak, held = sum(each.size for each in resident), dict[int, frozenset[int]]()
-    traces = [each for each in assignment.traces if each.whole_module and _is_devices(each, buffers)]
-    for trace in traces:
-        more, groups = _replay(trace, buffers)
+    roles: dict[int, str] = {}
+    traces = [_replay(each, buffers) for each in assignment.traces if each.whole_module and _is_devices(each, buffers)]
+    for more, groups, _ in traces:
         peak, held = peak + more, held | groups
+    most, _, events = max(traces, key=lambda each: each[0], default=(0, {}, []))  # there is one, as a rule
     for allocation in resident:
         if allocation.assigned:
             first = max(allocation.assigned, key=lambda each: each.size)
             held[first.buffer] = frozenset(each.buffer for each in allocation.assigned if not each.offset)
+            roles[first.buffer] = _role(allocation)
     return Buffers(
         peak_bytes=peak if traces else allocated,
         allocated_bytes=allocated,
@@ -94,7 +101,14 @@ def read(data: bytes) -> Buffers | None:
         host_bytes=sum(each.size for each in allocations if each.color == HOST),
         buffers=buffers,
         held=held,
+        roles=roles,
+        history=tuple((peak - most + size, buffer) for size, buffer in events),
     )
+
+
+def _role(allocation: Any) -> str:
+    """What memory that is held throughout is; a donated argument is an output too, and counts as an argument."""
+    return "argument" if allocation.is_parameter else "constant" if allocation.is_constant else "output"
 
 
 def _is_devices(trace: Any, buffers: Mapping[int, Any]) -> bool:
@@ -102,8 +116,8 @@ def _is_devices(trace: Any, buffers: Mapping[int, Any]) -> bool:
     return first is not None and first.color == DEVICE
 
 
-def _replay(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, dict[int, frozenset[int]]]:
-    """The peak of a heap trace in bytes, and what it holds then: owner → the buffers that share its memory.
+def _replay(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, dict[int, frozenset[int]], list[tuple[int, int]]]:
+    """The peak of a heap trace in bytes, what it holds then (owner → the buffers that share its memory), its history.
 
     A shared buffer has the memory of its owner, which is free when the last of them is.
     """
@@ -112,6 +126,7 @@ def _replay(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, dict[int, froz
     sharers: dict[int, set[int]] = defaultdict(set)  # all that ever use it
     size = peak = 0
     at_peak: list[int] = []
+    history: list[tuple[int, int]] = []
     grown = False  # since the last look at the peak
     for event in trace.events:
         if event.buffer not in buffers:
@@ -125,6 +140,7 @@ def _replay(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, dict[int, froz
             if not users[root]:
                 del users[root]
                 size -= buffers[root].size
+            history.append((size, event.buffer))
             continue
         shared = owner.get(event.shared_with, event.shared_with)
         root = owner[event.buffer] = shared if event.kind == _SHARE and shared in buffers else event.buffer
@@ -133,7 +149,10 @@ def _replay(trace: Any, buffers: Mapping[int, Any]) -> tuple[int, dict[int, froz
             grown = True
         users[root].add(event.buffer)
         sharers[root].add(event.buffer)
-    return peak, {root: frozenset(sharers[root]) for root in at_peak}
+        history.append((size, event.buffer))
+    if size > peak:  # nothing is freed after it
+        peak, at_peak = size, list(users)
+    return peak, {root: frozenset(sharers[root]) for root in at_peak}, history
 
 
 @cache

@@ -7,25 +7,28 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiler.analysis import families
 from profiler.reduce.catalog import Catalog, Entry, instruction_entry
-from profiler.reduce.columns import distinct, factorize, integers, labels, sums_by
+from profiler.reduce.columns import DOUBLE, distinct, factorize, integers, labels, sums_by
 from profiler.reduce.part import DevicePart, Programs, sums_frame, timeline
-from profiler.trace import AllocatorPeaks, Marks
+from profiler.trace import Allocator, AllocatorPeaks, Marks
 from profiler.xplane import scan
-from profiler.xplane.read import PlaneNames
+from profiler.xplane.read import PlaneNames, double_bits
 
 PLANE = re.compile(r"/host:CPU")
 _OP_STATS = ("hlo_op", "program_id", "device_ordinal", "hlo_module", "run_id")
 _MEMORY_EVENTS = {b"MemoryAllocation", b"MemoryDeallocation"}
 _MEMORY_STATS = (
     "allocator_name",
+    "index_on_host",
     "device_ordinal",
     "bytes_reserved",
     "bytes_allocated",
     "bytes_available",
     "peak_bytes_in_use",
+    "fragmentation",
 )
 _HOST_ALLOCATOR = re.compile(r"host|cpu", re.IGNORECASE)
 
@@ -143,11 +146,9 @@ def allocator_peaks(buffer: Any, planes: Iterable[tuple[scan.Plane, PlaneNames]]
     """Peaks of the device allocators from their events, the largest over the devices.
 
     The window peak is max(reserved + allocated), as XProf's memory profile has it; the lifetime peak is the largest
-    ``peak_bytes_in_use``, which leaves out reserved bytes. Allocators of host memory do not count.
+    ``peak_bytes_in_use``, which leaves out reserved bytes. Allocators of host memory do not count in the three figures.
     """
-    window: list[int] = []
-    lifetime: list[int] = []
-    capacity: list[int] = []
+    found: dict[str, list[tuple[NDArray[np.int64], ...]]] = {}
     for plane, names in planes:
         only = np.array(sorted(names.ids_by_name(_MEMORY_EVENTS)), np.int64)
         if not len(only):
@@ -158,14 +159,36 @@ def allocator_peaks(buffer: Any, planes: Iterable[tuple[scan.Plane, PlaneNames]]
             if not len(events.start_ps):
                 continue
             allocators, allocator = labels(buffer, events.stats[0], names.stat_names)
-            on_host = np.array([bool(name and _HOST_ALLOCATOR.search(name)) for name in allocators])
-            keep = ~on_host[allocator]
-            reserved, allocated, available, peak = (
-                np.maximum(integers(column, missing=0)[keep], 0) for column in events.stats[2:]
-            )
-            if not len(reserved):
-                continue
-            window.append(int((reserved + allocated).max()))
-            lifetime.append(int(peak.max()))
-            capacity.append(int((reserved + allocated + available).max()))
-    return AllocatorPeaks(*(max(values, default=0) or None for values in (window, lifetime, capacity)))
+            figures = [np.maximum(integers(column, missing=0), 0) for column in events.stats[3:7]]
+            index, ordinal = (integers(column) for column in events.stats[1:3])
+            rows, code = factorize(allocator, np.where(index >= 0, index, ordinal))
+            bits = np.where(events.stats[7].kind == DOUBLE, events.stats[7].value, -1)
+            for row, (name, number) in enumerate(rows):
+                mine = code == row
+                key = allocators[name] or (f"device {number}" if number >= 0 else "device")
+                found.setdefault(key, []).append((*(each[mine] for each in figures), bits[mine]))
+    every = tuple(_allocator(name, found[name]) for name in sorted(found))
+    device = [each for each in every if not each.on_host]
+    return AllocatorPeaks(
+        max((each.window_peak_bytes for each in device), default=0) or None,
+        max((each.lifetime_peak_bytes for each in device), default=0) or None,
+        max((each.capacity_bytes for each in device), default=0) or None,
+        every,
+    )
+
+
+def _allocator(name: str, parts: list[tuple[NDArray[np.int64], ...]]) -> Allocator:
+    """One allocator's events, summed up."""
+    reserved, allocated, available, peak, bits = (np.concatenate(column) for column in zip(*parts, strict=True))
+    at = int((reserved + allocated).argmax())
+    return Allocator(
+        name=name,
+        on_host=_HOST_ALLOCATOR.search(name) is not None,
+        window_peak_bytes=int((reserved + allocated)[at]),
+        reserved_bytes=int(reserved[at]),
+        allocated_bytes=int(allocated[at]),
+        lifetime_peak_bytes=int(peak.max()),
+        capacity_bytes=int((reserved + allocated + available).max()),
+        fragmentation=double_bits(int(bits[at])) if bits[at] != -1 else None,
+        events=len(reserved),
+    )

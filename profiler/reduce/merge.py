@@ -91,7 +91,7 @@ def merge(
         op_sums=pl.concat(sums),
         timelines=tuple(lines),
         windows=tuple(steps),
-        allocator=_largest([part.allocator for _, part in parts]),
+        allocator=_largest([(part.hosts[0], part.allocator) for _, part in parts]),
         programs=programs,
         run_info=run_info,
         versions={key: value for _, part in parts for key, value in part.versions.items()},
@@ -149,7 +149,9 @@ def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:
     )
 
 
-def _largest(peaks: list[AllocatorPeaks]) -> AllocatorPeaks:
+def _largest(found: list[tuple[str, AllocatorPeaks]]) -> AllocatorPeaks:
+    peaks = [each for _, each in found]
+
     def largest(values: list[int | None]) -> int | None:
         return max((value for value in values if value), default=None)
 
@@ -157,4 +159,5 @@ def _largest(peaks: list[AllocatorPeaks]) -> AllocatorPeaks:
         largest([each.window_peak_bytes for each in peaks]),
         largest([each.lifetime_peak_bytes for each in peaks]),
         largest([each.capacity_bytes for each in peaks]),
+        tuple(replace(one, host=host) for host, each in found for one in each.allocators),
     )

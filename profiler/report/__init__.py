@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from profiler.api import OpTable
     from profiler.report.model import Document
     from profiler.report.output import Style
-    from profiler.results import Diff, Summary
+    from profiler.results import ConfigDelta, Diff, MemoryReport, Summary
     from profiler.results_efficiency import Kernels
 
 
@@ -66,6 +66,22 @@ def render_kernels(result: Kernels, format_name: str, style: Style, top: int | N
     from profiler.report.kernels_view import kernels_document
 
     return _draw(kernels_document(result, top), format_name, style)
+
+
+def render_memory(report: MemoryReport, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler memory``: text, json, markdown or csv (the tensors at the static peak)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(report)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results import MemoryTensor
+
+        return _encode(rows_csv(MemoryTensor, report.tensors, top))
+    from profiler.report.memory_view import memory_document
+
+    return _draw(memory_document(report, top), format_name, style)
 
 
 def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = None) -> bytes:

@@ -9,6 +9,7 @@ from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.kernels_diff import kernels_table, tiles_table
 from profiler.report.knobs_view import DEFAULT_KNOBS, effects_items, knobs_table
+from profiler.report.memory_view import memory_blocks
 from profiler.report.model import (
     ALL_ROWS,
     BAD,
@@ -57,6 +58,7 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     blocks.append(headline_table(diff))
     blocks.append(Preformatted("Waterfall", tuple(waterfall_lines(waterfall(diff)))))
     blocks.append(contributions_table(diff, rows))
+    blocks.extend(memory_blocks(diff, top))
     blocks.append(ops_table(diff, rows))
     blocks.append(Line(matched_text(diff), DIM))
     kernels = (kernels_table(diff), tiles_table(diff))

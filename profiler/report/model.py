@@ -94,10 +94,11 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Preformatted:
-    """Lines whose columns are already aligned. Only Markdown draws it: text has tables that say more."""
+    """Lines whose columns are already aligned. Only Markdown draws it, unless ``in_text`` asks for it in text too."""
 
     title: str
     lines: tuple[str, ...]
+    in_text: bool = False
 
 
 Block = Line | Facts | Table | Notes | Items | Preformatted

@@ -60,6 +60,11 @@ _ASCII = str.maketrans(
         "·": "/",
         "…": "~",
         "█": "#",
+        **dict.fromkeys("▇▆▅▄", "#"),
+        **dict.fromkeys("▃▂▁", "."),
+        "│": "|",
+        "└": "+",
+        "─": "-",
         "▓": "=",
         "░": "-",
     }
@@ -88,7 +93,7 @@ def render_text(document: Document, style: Style) -> str:
     )
     first = True
     for block in document.blocks:
-        if isinstance(block, Preformatted) or (isinstance(block, Notes) and not block.notes):
+        if (isinstance(block, Preformatted) and not block.in_text) or (isinstance(block, Notes) and not block.notes):
             continue
         if not first:
             console.print()
@@ -119,6 +124,10 @@ class _Renderer:
             self._notes(block)
         elif isinstance(block, Items):
             self._items(block)
+        elif isinstance(block, Preformatted):
+            self.console.print(Text(units.shorten(block.title, _NAME_LIMIT), "bold"))
+            for line in block.lines:
+                self.console.print(Text(units.shorten(line, self.style.width)))
 
     def _facts(self, facts: Facts) -> None:
         grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))

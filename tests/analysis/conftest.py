@@ -20,7 +20,7 @@ def planned(
     *,
     resident: Mapping[int, str] | None = None,
     sizes: Mapping[int, int] | None = None,
-    lost: int = 0,
+    packed: int = 0,
     host: int = 0,
 ) -> bytes:
     """An HloProto of one computation, and its plan.
@@ -31,7 +31,7 @@ def planned(
             the instruction that makes it.
         resident: buffer → "argument" | "output" | "constant".
         sizes: bytes of buffers that are not 1 MiB.
-        lost: bytes between the buffers, on top of the peak.
+        packed: bytes of the allocation that the buffers of the heap trace were packed into.
         host: bytes in host memory.
     """
     proto = hlo().HloProto()
@@ -58,19 +58,19 @@ def planned(
     trace = assignment.traces.add(whole_module=True)
     for kind, number, *owner in events:
         trace.events.add(kind=_KINDS.index(kind), buffer=number, shared_with=owner[0] if owner else 0)
-    assignment.allocations.add(size=lost)
+    assignment.allocations.add(size=packed)
     assignment.allocations.add(size=host, color=buffers.HOST)
     proto.buffer_assignment = assignment.SerializeToString()
     return bytes(proto.SerializeToString())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_plan() -> Callable[..., bytes]:
     """Makes an HloProto with a buffer assignment; see ``planned``."""
     return planned
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_module() -> Callable[..., HloModule]:
     """The same, parsed."""
     return lambda *args, **kwargs: parse(planned(*args, **kwargs))
