@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.aot.timing import Timer, payload
-from distill.aot.timing_traffic import HOST, leaves
+from distill.aot.timing import Timer
 from profiler.hlo import HloModule, Instruction
 from profiler.hlo.module import CONTAINERS
 from profiler.reduce.tpu import PLANE
@@ -31,7 +30,6 @@ _LINE = "XLA Ops"
 _CLOCK = ("device_offset_ps", "device_duration_ps")
 
 Seconds = NDArray[np.float64]
-Queue = tuple[str, bool]  # resource, and whether towards the host: both ways run at once
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _measured(calls: Calls, timer: Timer) -> dict[Instruction, Seconds]:
     """Seconds of every call on one device, nan where a transfer's time cannot be told."""
     found: dict[Instruction, list[float]] = {}
     started: dict[str, tuple[Instruction, int]] = {}
-    queues: dict[Queue, list[_Transfer]] = {}
+    queues: dict[str, list[_Transfer]] = {}
     for instruction, start, end in calls:
         if instruction.opcode.endswith("-start"):
             started[instruction.name] = instruction, start
@@ -130,7 +128,7 @@ def _measured(calls: Calls, timer: Timer) -> dict[Instruction, Seconds]:
             name = _start_of(instruction)
             if name in started:
                 begun, at = started.pop(name)
-                queues.setdefault(_queue(begun, timer), []).append(_Transfer(begun, at, start, end))
+                queues.setdefault(timer.resource(begun), []).append(_Transfer(begun, at, start, end))
         elif instruction.opcode not in CONTAINERS and not instruction.opcode.endswith("-update"):
             found.setdefault(instruction, []).append((end - start) / 1e12)
     for transfers in queues.values():
@@ -153,11 +151,6 @@ def _served(transfers: list[_Transfer]) -> Iterator[tuple[Instruction, float]]:
         earliest, latest = each.done_to if waited else begin[0], each.done_to
         unknown = begin[1] - begin[0] + latest - earliest
         yield each.instruction, (flight if unknown <= TOLERANCE * flight else float("nan")) / 1e12
-
-
-def _queue(start: Instruction, timer: Timer) -> Queue:
-    target = next(leaves(payload(start).proto.shape), None)
-    return timer.resource(start), target is not None and target.layout.memory_space == HOST
 
 
 def _start_of(done: Instruction) -> str:

@@ -10,6 +10,7 @@ of their own peaks, which is less certain still.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -136,15 +137,16 @@ def constants_of(chip: Chip, overrides: Mapping[str, Constant] | None = None) ->
         "splash_row": Constant(
             1000.0, 0.0, 2000.0, "cycles per row of blocks", "no source: initialise and store one output block"
         ),
-        "all_gather": Constant(
-            0.91 * link, 4 * 0.91 * link, 0.91 * link, "B/s of output",
-            "the compiler's schedule for TPU v7x: 91 GB/s, one link; the HLO names four rings, so it may be 4 × faster",
+        "links": _certain(links, "links of a chip", "the topology: rings beyond them share one"),
+        "all_gather": _between(
+            link, 0.48 * link, "B/s and ring",
+            "fast: a link; slow: the compiler's schedule for TPU v7x, 96 GB/s where its HLO names two rings",
         ),
-        "all_reduce": Constant(
-            3.1 * link, 6.2 * link, 1.55 * link, "B/s of operand",
-            "the compiler's schedule for TPU v7x: 310 GB/s, weak; the range is a judgement",
+        "all_reduce": _between(
+            link, 0.44 * link, "B/s and ring",
+            "fast: a link, as the schedule for TPU v7x has it (310 GB/s); slow: an all-reduce recorded on a TPU v6e",
         ),
-        "permute": Constant(0.91 * link, link, 0.45 * link, "B/s", "one link, as in all_gather"),
+        "permute": _between(link, 0.48 * link, "B/s", "one link, as in all_gather"),
         "collective_latency": Constant(2e-6, 1e-6, 5e-6, "s", "no source: start of a collective over a torus"),
         "sparsecore": Constant(
             0.176 * hbm, 0.35 * hbm, 0.088 * hbm, "B/s of output",
@@ -156,6 +158,11 @@ def constants_of(chip: Chip, overrides: Mapping[str, Constant] | None = None) ->
         "host_link": Constant(32e9, 64e9, 16e9, "B/s", "no source: PCIe of generation 4 to 5, 16 lanes, per device"),
     }  # fmt: skip
     return Constants(table | dict(overrides or {}))
+
+
+def _between(fast: float, slow: float, unit: str, source: str) -> Constant:
+    """The geometric middle of two sources that disagree."""
+    return Constant(math.sqrt(fast * slow), fast, slow, unit, source)
 
 
 def _certain(value: float, unit: str, source: str) -> Constant:

@@ -31,7 +31,7 @@ _MARKERS = frozenset(
     }
 )
 _ALWAYS = frozenset({"fusion", "custom-call", "while", "call", "conditional", "sort"})
-_SYNCHRONOUS = ("links", "sparsecore", "host")  # resources that a blocking op has to wait for
+_SYNCHRONOUS = ("links", "sparsecore", "to host", "from host")  # resources that a blocking op has to wait for
 
 
 @dataclass

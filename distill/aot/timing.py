@@ -25,7 +25,7 @@ from profiler.hardware import Chip
 from profiler.hlo import Instruction, shapes
 from profiler.xplane.schema import INT64, build_messages
 
-Resource = Literal["core", "links", "sparsecore", "dma", "host"]
+Resource = Literal["core", "links", "sparsecore", "dma", "to host", "from host"]
 
 SOURCES: Mapping[str, str] = {
     "kernel code": "tile-level model; cycles per tile or block from the compiler's code of this very kernel",
@@ -56,6 +56,7 @@ COLLECTIVES = frozenset(
         "reduce-scatter",
     }
 )
+_COLORS = re.compile(rb"\bcolors:(\d+)")
 _CYCLES = re.compile(rb'"estimated_cycles"\s*:\s*"?(\d+)')
 _NO_CYCLES = (0, 2**63 - 1)  # how the compiler writes that it has none
 # Ops whose time is arithmetic or traffic: their cycles can be held against a roofline. Sorts, gathers and scatters
@@ -97,7 +98,7 @@ class Timer:
         resource, inner = self.resource(instruction), payload(instruction)
         if resource == "links":
             return _estimate(self._collective_s(inner), "link bytes")
-        if resource == "host":
+        if resource in ("to host", "from host"):
             return _estimate(self._host_bytes(instruction) / self.constants["host_link"], "host link bytes")
         if resource == "sparsecore":
             moved = size(inner.proto.shape).total
@@ -116,7 +117,7 @@ class Timer:
         if inner.opcode.removesuffix("-start") in COLLECTIVES:
             return "links"
         if self._host_bytes(instruction):
-            return "host"
+            return "to host" if _is_to_host(inner) else "from host"
         if instruction.opcode == "copy-start":
             return "dma"
         if instruction.opcode == "async-start":
@@ -176,17 +177,15 @@ class Timer:
         return max(flops / (c["xla_peak_share"] * c["peak"]), moved / (c["xla_hbm_share"] * c["hbm"]))
 
     def _collective_s(self, instruction: Instruction) -> float:
+        """Each ring carries an equal part of the bytes; an all-reduce is a scatter and a gather."""
         c, opcode = self.constants, instruction.opcode.removesuffix("-start")
-        operands = _operand_bytes(instruction)
+        operands, count = _operand_bytes(instruction), min(rings(instruction), c["links"])
         if opcode == "all-reduce":
-            seconds = operands / c["all_reduce"]
-        elif opcode in ("all-gather", "reduce-scatter"):
-            # The larger side: the output of a gather, the operand of a scatter.
-            seconds = max(operands, size(instruction.proto.shape).total) / c["all_gather"]
+            seconds = 2 * operands / (count * c["all_reduce"])
         elif opcode.startswith("collective-"):
             seconds = operands / c["permute"]
-        else:
-            seconds = operands / c["all_gather"]
+        else:  # the larger side: the output of a gather, the operand of a scatter
+            seconds = max(operands, size(instruction.proto.shape).total) / (count * c["all_gather"])
         return seconds + c["collective_latency"]
 
     def _host_bytes(self, instruction: Instruction) -> int:
@@ -197,6 +196,12 @@ class Timer:
             on_host = any(place.layout.memory_space == HOST for place in places)
             return _operand_bytes(inner) if on_host else 0
         return traffic(inner).host if inner.opcode in ("copy", "dynamic-slice", "dynamic-update-slice") else 0
+
+
+def _is_to_host(copy: Instruction) -> bool:
+    """The link to the host works both ways at once (recorded on a TPU v6e)."""
+    target = next(leaves(copy.proto.shape), None)
+    return target is not None and target.layout.memory_space == HOST
 
 
 def payload(instruction: Instruction) -> Instruction:
@@ -212,6 +217,13 @@ def payload(instruction: Instruction) -> Instruction:
             break
         instruction = root
     return instruction
+
+
+def rings(collective: Instruction) -> int:
+    """The rings, "colors", that the compiler's strategy for a collective runs at once; 1 where it names none."""
+    config = collective.backend_config
+    named = _COLORS.search(config)
+    return int(named[1]) if named else max(1, config.count(b'"phase_rings"'))
 
 
 def _fused_collective(fusion: Instruction) -> Instruction | None:

@@ -439,6 +439,42 @@ def test_equal_programs_give_equal_bytes(tmp_path: Path) -> None:
     assert first == write(gathering(fusion("work", 1)), tmp_path / "b.xplane.pb").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (b"", 1),
+        (b'{"color_strategies":[{"phase_rings":[{},{}]},{"phase_rings":[{},{}]}]}', 2),
+        (b'{"debug":"StrategyND{colors:3 phases:3}"}', 3),
+        (b'{"debug":"StrategyND{colors:12 phases:3}"}', 6),  # a chip of a 3D torus has six links
+    ],
+)
+def test_the_rings_of_the_compilers_strategy_share_the_bytes(config: bytes, count: int) -> None:
+    constants, size = constants_of(CHIP), {"dims": [MIB], "type": BF16}
+    for opcode, moved in (("all-gather", 2 * MIB), ("all-reduce", 2 * 2 * MIB)):
+        rows = [("x", "parameter", (), size), ("c", opcode, ("x",), {**size, "backend_config": config})]
+        seconds = moved / (count * constants[opcode.replace("-", "_")]) + constants["collective_latency"]
+        assert estimate(*rows, name="c").duration_ps == pytest.approx(seconds * 1e12, rel=1e-6)
+
+
+def test_the_link_to_the_host_works_both_ways_at_once() -> None:
+    program = Program()
+    here, there = {"dims": [8 * MIB]}, {"dims": [8 * MIB], "space": 5}
+    program.computation("store", ("s.p", "parameter", (), here), ("s.out", "copy", ("s.p",), there), thread="")
+    program.computation("load", ("l.p", "parameter", (), there), ("l.out", "copy", ("l.p",), here), thread="")
+    program.computation(
+        "main",
+        ("x", "parameter", (), here),
+        ("y", "parameter", (), {**there, "parameter_number": 1}),
+        ("store-start", "async-start", ("x",), {"calls": ["store"], "type": TUPLE}),
+        ("load-start", "async-start", ("y",), {"calls": ["load"], "type": TUPLE}),
+        ("store-done", "async-done", ("store-start",), there),
+        ("load-done", "async-done", ("load-start",), here),
+    )
+    step = laid_out(program.bytes())
+    assert step.in_flight.start_ps.tolist() == [0, 0]
+    assert step.duration_ps == round(32 * MIB / 32e9 * 1e12)
+
+
 def test_a_collective_that_is_wrapped_twice_is_the_same_collective() -> None:
     once, twice = (laid_out(gathering(fusion("work", 4), twice=twice)) for twice in (False, True))
     assert once.duration_ps == twice.duration_ps
