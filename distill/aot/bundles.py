@@ -27,8 +27,8 @@ from distill.aot.topology import Topology
 from distill.config import Config
 from profiler.hlo import HloModule
 
-# What a kernel and what is read from its code depend on, under distill/.
-SOURCES = ("kernels", "aot/bundles_call.py", "aot/bundles_dump.py", "aot/bundles_worker.py")
+# What decides about what is read from a kernel's code, under distill/.
+SOURCES = ("aot/bundles_call.py", "aot/bundles_dump.py", "aot/bundles_worker.py")
 LIMIT_S = 900.0  # for all kernels of a program together; those that are not there by then have no cycles
 _POLL_S = 0.2
 
@@ -100,8 +100,7 @@ def _surroundings(flags: str, topology: Topology) -> str:
     root = Path(__file__).parent.parent
     digest = hashlib.sha256(json.dumps([versions(), flags, topology.chip.key]).encode())
     for name in SOURCES:
-        for file in sorted((root / name).rglob("*.py")) or [root / name]:
-            digest.update(file.read_bytes())
+        digest.update((root / name).read_bytes())
     return digest.hexdigest()[:16]
 
 

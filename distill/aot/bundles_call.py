@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from distill.aot.model import GroupedMatmul
-from distill.aot.model_calls import describe, kernel_name
+from distill.aot.model_body import structure_of
+from distill.aot.model_calls import describe
 from profiler.hlo import Instruction
 from profiler.hlo.schema import ELEMENT_TYPES, TUPLE
 
@@ -48,15 +49,11 @@ def call_alone(instruction: Instruction) -> Call | None:
 
 @cache
 def kernel_key(instruction: Instruction) -> str | None:
-    """A name that calls share whose code differs in nothing but batch size or rows; None if it cannot compile alone.
-
-    Code of one compiler and of one version of the kernels, that is: the key knows shapes, tiles, the mask's blocks and
-    the kernel's name.
-    """
-    call, found = call_alone(instruction), describe(instruction)
-    if call is None or found is None:
+    """A name that calls share whose code differs in nothing but batch size or rows; None if it cannot compile alone."""
+    call, found, structure = call_alone(instruction), describe(instruction), structure_of(instruction.backend_config)
+    if call is None or found is None or structure is None:
         return None
     alike = replace(found, m=0) if isinstance(found, GroupedMatmul) else replace(found, heads=0)
     arrays = [(kind, len(dims)) for kind, dims in (*call["operands"], *call["results"])]
-    facts = [kernel_name(instruction), asdict(alike), arrays, call["config"].get("flag_configs")]
+    facts = [structure, asdict(alike), arrays, call["config"].get("flag_configs")]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]

@@ -3,7 +3,7 @@
 A bundle is what the core issues in one cycle. The kernel's grid is the outermost loop of the dump, and each
 conditional part of the loop's body is a branch over the region that it skips. Bundles alone say too little: matmuls
 are written closer together than a matrix unit can start them, and the core waits. So the code is replayed: a matmul
-takes its unit for a cycle per ``ROWS_PER_CYCLE`` rows, and the core waits where ``QUEUE`` of them are ahead of it.
+takes its unit for a cycle per ``ROWS_PER_CYCLE`` rows, and the core waits where ``QUEUE`` of them wait there already.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from distill.aot.model import KernelCycles
 
-ROWS_PER_CYCLE = 2  # what makes the matrix units reach a chip's peak
+# Rows that a matrix unit takes in per cycle, by chip: what makes all units together reach the peak.
+ROWS_PER_CYCLE = {"tpu-v4": 2, "tpu-v5e": 1, "tpu-v5p": 2, "tpu-v6e": 2, "tpu-v7x": 2}
 # Matmuls that wait at a unit before the core does. Not documented; 0 to 16 move a kernel by +1 % to −3 %.
 QUEUE = 4
 _ROWS = {"bf16": 16, "f32": 8}  # of the register that a matmul takes in, by its type
@@ -54,7 +55,7 @@ class _Part:
         return any(code[self.start : self.end])
 
 
-def read_cycles(lines: Iterable[str]) -> KernelCycles:
+def read_cycles(lines: Iterable[str], rows_per_cycle: float = 2) -> KernelCycles:
     """The cycles of a kernel whose final bundles these are.
 
     Raises:
@@ -70,18 +71,18 @@ def read_cycles(lines: Iterable[str]) -> KernelCycles:
         raise Unreadable("the kernel's code has a loop inside its grid")
     skips = sorted((at + 1, target) for at, target in jumps if start <= at < target <= end)
     root = _nested(_Part(start, end), skips)
-    blocks: list[float] = []
-    step = edges = 0.0
-    open_parts = [root]
-    while open_parts:
-        part = open_parts.pop(0)
+    step, blocks, edges = 0.0, [], 0.0
+    parts = deque([root])
+    while parts:
+        part = parts.popleft()
         working = [each for each in part.inside if each.works(code)]
-        edges += sum(_replay(code[each.start : each.end]) for each in part.inside if each not in working)
-        if working or part is root:
-            step += _replay(part.own(code))
-        if not working:
-            blocks.append(_replay(part.own(code)) if part is not root else 0.0)
-        open_parts += working
+        own = _replay(part.own(code), rows_per_cycle)
+        if working:
+            step += own
+        else:
+            blocks.append(own)
+        edges += sum(each.end - each.start for each in part.inside if each not in working)
+        parts += working
     return KernelCycles(step, tuple(blocks), edges)
 
 
@@ -120,7 +121,7 @@ def _nested(root: _Part, skips: list[tuple[int, int]]) -> _Part:
     return root
 
 
-def _replay(code: Iterable[Bundle]) -> float:
+def _replay(code: Iterable[Bundle], rows_per_cycle: float) -> float:
     """Cycles of bundles in a row: one each, and what the core waits for the matrix units."""
     now = 0.0
     ends: dict[int, deque[float]] = {}  # of the last matmuls of each unit
@@ -133,6 +134,6 @@ def _replay(code: Iterable[Bundle]) -> float:
             if kind not in _ROWS:
                 raise Unreadable(f"how long a matmul of {kind} takes is not known")
             queue = ends[unit]
-            queue.append(max(now, queue[-1] if queue else 0.0) + _ROWS[kind] / ROWS_PER_CYCLE)
+            queue.append(max(now, queue[-1] if queue else 0.0) + _ROWS[kind] / rows_per_cycle)
         now += 1
     return max((now, *(queue[-1] for queue in ends.values())))

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from distill.aot.bundles_call import Call
-from distill.aot.bundles_dump import Unreadable, read_cycles
+from distill.aot.bundles_dump import ROWS_PER_CYCLE, Unreadable, read_cycles
+from distill.aot.model import KernelCycles
+from distill.aot.topology import Topology, find
 
 _TYPES = {"pred": "bool", "bf16": "bfloat16", "f8e5m2": "float8_e5m2", "f8e4m3fn": "float8_e4m3fn"}
 _KINDS = {"s": "int", "u": "uint", "f": "float"}
@@ -27,12 +29,13 @@ def main(spec_file: str) -> None:
     """Compiles what SPEC.json says, one kernel after the other."""
     spec = json.loads(Path(spec_file).read_text(encoding="utf-8"))
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
-    device, dump, results = _device(spec["topology"]), Path(spec["dump"]), Path(spec["results"])
+    slice_, dump, results = find(spec["topology"]), Path(spec["dump"]), Path(spec["results"])
+    device, rows_per_cycle = _device(slice_), ROWS_PER_CYCLE[slice_.chip.key]
     for key, call in spec["kernels"].items():
         began = time.monotonic()
         try:
             _compile(call, device)
-            found: dict[str, Any] = asdict(_read(dump))
+            found: dict[str, Any] = asdict(_read(dump, rows_per_cycle))
         except Exception as error:  # whatever it is, the other kernels can still be compiled
             found = {"failed": " ".join(str(error).split())[:300] or type(error).__name__}
         found["seconds"] = round(time.monotonic() - began, 2)
@@ -43,12 +46,9 @@ def main(spec_file: str) -> None:
         partial.rename(results / f"{key}.json")
 
 
-def _device(topology: str) -> Any:
+def _device(slice_: Topology) -> Any:
     from jax.experimental import topologies
 
-    from distill.aot.topology import find
-
-    slice_ = find(topology)
     described = topologies.get_topology_desc(platform="tpu", topology_name=slice_.libtpu_name, **slice_.options)
     return described.devices[0]
 
@@ -74,13 +74,13 @@ def _dtype(kind: str) -> str:
     return _TYPES.get(kind) or _KINDS[kind[0]] + kind[1:]
 
 
-def _read(dump: Path) -> Any:
-    """The kernel's code is the largest: what is around it only starts and ends a program."""
-    files = [file for file in dump.glob("*final_bundles.txt") if "schedule-analysis" not in file.name]
+def _read(dump: Path, rows_per_cycle: float) -> KernelCycles:
+    """The cycles of the kernel; its file bears the name that jax gives the call, which those of copies do not."""
+    files = [file for file in dump.glob("*ffi_call*final_bundles.txt") if "schedule-analysis" not in file.name]
     if not files:
         raise Unreadable("the compiler wrote no bundles")
-    with max(files, key=lambda file: file.stat().st_size).open(encoding="utf-8", errors="replace") as lines:
-        return read_cycles(lines)
+    with files[0].open(encoding="utf-8", errors="replace") as lines:
+        return read_cycles(lines, rows_per_cycle)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ _BODY = re.compile(rb'"body"\s*:\s*"([A-Za-z0-9+/=\\]*)"')
 _BOUNDS = re.compile(r"iteration_bounds = array<i64: ([-\d, ]+)>")
 _WINDOW = re.compile(r"window_bounds = array<i64: ([-\d, ]+)>")
 _PREFETCH = re.compile(r"scalar_prefetch = (\d+)")
+_NUMBER = re.compile(r"\d+")
 _DYNAMIC = -(2**63)  # MLIR's kDynamic
 
 
@@ -37,34 +39,42 @@ class Body:
 
 def body_of(backend_config: bytes) -> Body | None:
     """The grid and blocks of a Pallas call; None without a body, or for one that cannot be read here."""
+    found = (parse_attributes(function) for function in _functions(backend_config))
+    return next((each for each in found if each is not None), None)
+
+
+def structure_of(backend_config: bytes) -> str | None:
+    """A digest of the kernel's operations that is blind to every number in it; None as in ``body_of``."""
+    functions = _functions(backend_config)
+    return hashlib.sha256(_NUMBER.sub("0", "\n".join(functions)).encode()).hexdigest() if functions else None
+
+
+def _functions(backend_config: bytes) -> tuple[str, ...]:
+    """The functions of a kernel as text; none where there is no kernel, or one that cannot be read here."""
     match = _BODY.search(backend_config)
     if match is None:
-        return None
+        return ()
     try:
         return _read(base64.b64decode(match[1].replace(b"\\", b""), validate=True))
     except binascii.Error:
-        return None
+        return ()
 
 
 @lru_cache(maxsize=64)
-def _read(code: bytes) -> Body | None:
+def _read(code: bytes) -> tuple[str, ...]:
     try:
         tpu = import_module("jax._src.lib").tpu  # Mosaic's dialect has no public name
         from jaxlib.mlir import ir
     except (ImportError, AttributeError):  # moved, or jax is not there: the caller has a coarser estimate
-        return None
+        return ()
     context = ir.Context()
     context.allow_unregistered_dialects = True
     tpu.register_dialect(context)
     try:
         module = ir.Module.parse(code, context)
     except ir.MLIRError:  # bytecode of another version
-        return None
-    for operation in module.body.operations:
-        found = parse_attributes(str(operation.operation.get_asm(large_elements_limit=8)))
-        if found is not None:
-            return found
-    return None
+        return ()
+    return tuple(str(each.operation.get_asm(large_elements_limit=8)) for each in module.body.operations)
 
 
 def parse_attributes(text: str) -> Body | None:

@@ -23,7 +23,7 @@ _MAX_HOPS = 16  # loops and copies between a kernel and the constant that it get
 
 def describe(instruction: Instruction) -> GroupedMatmul | Splash | None:
     """The call behind a Pallas custom call; None for kernels that the model does not know or cannot read."""
-    family = kernel_family(kernel_name(instruction))
+    family = kernel_family(_kernel_name(instruction))
     if family in ("gmm", "tgmm"):
         return _grouped_matmul(instruction, family)
     if family == "splash":
@@ -31,9 +31,12 @@ def describe(instruction: Instruction) -> GroupedMatmul | Splash | None:
     return None
 
 
-def kernel_name(instruction: Instruction) -> str:
-    """The innermost scope of the name stack that names a kernel, else the instruction's name."""
-    scopes = reversed(instruction.op_name.split("/"))
+def _kernel_name(instruction: Instruction) -> str:
+    """The innermost scope of the name stack that names a kernel, else the instruction's name.
+
+    In a program that is only lowered the function around the call is the outermost scope.
+    """
+    scopes = (*reversed(instruction.op_name.split("/")), instruction.computation)
     return next((scope for scope in scopes if kernel_family(scope)), instruction.name)
 
 
@@ -72,25 +75,26 @@ def _rows(arrays: list[Any], family: str) -> int:
 
 
 def _splash(instruction: Instruction) -> Splash | None:
-    """Splash attention: queries, keys and values [batch, heads, T, D] behind the prefetched scalars."""
+    """Splash attention: queries, keys and values [batch, heads, T, D] behind the prefetched scalars; a batch of one
+    has no axis."""
     arrays = [
         each.shape
         for each in instruction.operand_protos
-        if len(each.shape.dimensions) == 4 and _type(each.shape) not in _INTEGERS
+        if len(each.shape.dimensions) in (3, 4) and _type(each.shape) not in _INTEGERS
     ]
     if len(arrays) < 3:
         return None
-    backward = "dkv" in kernel_name(instruction)
+    backward = "dkv" in _kernel_name(instruction)
     shape = _settings(instruction, backward) or _from_windows(instruction, arrays)
     if shape is None:
         return None
     block_q, block_kv, block_kv_compute, layout = shape
-    batch, heads, *rest = arrays[0].dimensions
-    length, width = rest if layout == 1 else reversed(rest)
+    *heads, first, second = arrays[0].dimensions
+    length, width = (first, second) if layout == 1 else (second, first)
     whole, cut, empty = _executed(instruction, length, block_q, block_kv)
     return Splash(
         direction="backward" if backward else "forward",
-        heads=batch * heads,
+        heads=math.prod(heads),
         block_q=block_q,
         block_kv=block_kv,
         block_kv_compute=block_kv_compute,
