@@ -167,7 +167,7 @@ def _notes(
 def _wanted(recipe: str, overrides: Sequence[str], values: Sequence[Values]) -> list[Wanted]:
     wanted: list[Wanted] = []
     for each in values:
-        texts = {key: _text(value) for key, value in each.items()}
+        texts = {key: shown(value) for key, value in each.items()}
         file = re.sub(r"[^\w.+-]", "-", "_".join(f"{key}-{text}" for key, text in texts.items()))[:_LONGEST_NAME]
         if any(other.file == file for other in wanted):
             file = f"{file}_{len(wanted) + 1}"
@@ -209,7 +209,7 @@ def _check(wanted: Sequence[Wanted], values: Sequence[Values], topology: str) ->
             programs[program] = each.label
 
 
-def _text(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as it is shown."""
     return units.clean(value if isinstance(value, str) else json.dumps(value, default=str))
 
@@ -226,7 +226,7 @@ def to_text(result: Frontier) -> str:
     """The verdict, a row for every point, and what there is to know about them."""
     best, found = result.best, result.found
     numbers = [f"{'*' if point is best else ' '}{number:2}" for number, point in enumerate(found.points, 1)]
-    knobs = [(key, [_text(values[key]) for values in result.values]) for key in result.knobs]
+    knobs = [(key, [shown(values[key]) for values in result.values]) for key in result.knobs]
     table = aligned([("", [("", numbers), *knobs]), *figures(found)])
     parts = [[_verdict(result)], table, _remarks(result), reasons(found)]
     return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"

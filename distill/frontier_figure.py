@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from html import escape
+from typing import Any
 
-from distill.frontier import Frontier
+from distill.frontier import Frontier, shown
 from distill.points import Point
 from profiler.report import units
 
@@ -13,7 +15,7 @@ MEMORY = (LABELS + 12, 660)  # left and right end of the panel
 SPEED = (660 + GAP, WIDTH - 20)
 TOP, ROW, BAR = 84, 46, 16
 INK, DIM, PEAK, PACKING, OVER, RATE = "#1f2328", "#57606a", "#0b5d56", "#7fc4bc", "#c2410c", "#8b949e"
-_LETTERS = 42  # of a label, that fit beside the bars
+_LETTERS = 34  # that fit beside the bars
 
 
 def to_svg(result: Frontier) -> str:
@@ -32,6 +34,7 @@ def to_svg(result: Frontier) -> str:
         "</pattern></defs>",
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
         _text(16, 26, _title(result), size=15, weight=600),
+        _text(LABELS, 52, units.shorten(_joined(result.knobs), _LETTERS), anchor="end", weight=600),
         _text(MEMORY[0], 52, "HBM of a device", weight=600),
         _text(SPEED[0], 52, f"tokens/s of a device, estimate{' (coarse)' if found.coarse else ''}", weight=600),
     ]
@@ -39,7 +42,7 @@ def to_svg(result: Frontier) -> str:
         y = TOP + ROW * index
         parts += [
             f"<g><title>{escape(point.label)}</title>",
-            _label(point, y, point is best),
+            _label(index + 1, result.values[index], y, point is best),
             *_memory(point, y, most_bytes),
             *_speed(point, y, most_rate),
             "</g>",
@@ -60,10 +63,15 @@ def _title(result: Frontier) -> str:
     return f"{result.recipe}: {len(found.fitting)} of {len(found.points)} points fit {found.where()}"
 
 
-def _label(point: Point, y: int, best: bool) -> str:
-    text = units.shorten(point.label, _LETTERS)
+def _label(number: int, values: Mapping[str, Any], y: int, best: bool) -> str:
+    """The values of the knobs, whose names are above them, and the point's number in the table."""
+    text = units.shorten(f"{number}:  {_joined(map(shown, values.values()))}", _LETTERS)
     label = _text(LABELS, y + 13, text, anchor="end", weight=600 if best else 400)
     return label + (_text(LABELS, y + 30, "best by estimated time per token", anchor="end", size=12) if best else "")
+
+
+def _joined(words: Iterable[str]) -> str:
+    return " · ".join(words)
 
 
 def _memory(point: Point, y: int, most: int) -> list[str]:
