@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from profiler.results import ConfigDelta, Diff, MemoryReport, Note, Summary
-    from profiler.results_efficiency import Kernels
+    from profiler.results_efficiency import Kernels, RematReport
     from profiler.trace import Trace
 
 
@@ -105,6 +105,14 @@ def memory(path: str, options: Options = Options()) -> MemoryReport:
     from profiler.analysis.hbm import report
 
     return report(load(path, options))
+
+
+def remat(path: str, options: Options = Options()) -> RematReport:
+    """What one recording runs again in the backward pass, and what keeping tensors would cost and save."""
+    from profiler.analysis.rerun import remat as analyse
+    from profiler.analysis.summary import measure
+
+    return analyse(measure(load(path, options), options))
 
 
 def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:

@@ -245,6 +245,15 @@ def build_parser() -> argparse.ArgumentParser:
     _add_fact_options(kernels, 1)
     kernels.set_defaults(run=run_kernels)
 
+    remat = commands.add_parser(
+        "remat", help="what runs again in the backward pass, and what keeping tensors would save"
+    )
+    remat.add_argument("path", metavar="PATH", help=PATH_HELP)
+    _add_output_options(remat, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
+    _add_selection_options(remat)
+    _add_fact_options(remat, 1)
+    remat.set_defaults(run=run_remat)
+
     memory = commands.add_parser("memory", help="HBM: the peaks, what is alive at the peak, headroom, host memory")
     memory.add_argument("path", metavar="PATH", help=PATH_HELP)
     _add_output_options(memory, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
@@ -386,6 +395,20 @@ def run_memory(args: argparse.Namespace) -> None:
 
     result = api.memory(args.path, _options(args))
     target.write(render_memory(result, target.format, target.style, args.top))
+    if target.format == "csv":
+        _warn(result.warnings)
+
+
+def run_remat(args: argparse.Namespace) -> None:
+    """``profiler remat PATH``."""
+    from profiler.report import output, render_remat
+
+    target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.remat(args.path, _options(args))
+    target.write(render_remat(result, target.format, target.style, args.top))
     if target.format == "csv":
         _warn(result.warnings)
 

@@ -47,3 +47,89 @@ class Kernels:
     kernels: tuple[KernelRow, ...]
     variants: tuple[KernelVariant, ...]
     warnings: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RerunRow:
+    """Re-run ops of one scope of the model and one family; exclusive time. ``ops`` largest first."""
+
+    scope: str | None
+    family: str
+    calls_per_step: float
+    calls_per_layer: float | None
+    time_ps_per_step: float
+    fraction: float
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RerunCollective:
+    """Communication that rematerialisation runs again; only what compute does not hide takes time here.
+
+    ``needed_by_backward``: the backward pass uses the value itself, so that keeping activations would not save it; None
+    where that cannot be told.
+    """
+
+    family: str
+    scope: str | None
+    calls_per_step: float
+    exposed_time_ps_per_step: float
+    needed_by_backward: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOption:
+    """What it would cost and save to keep a tensor for the backward pass instead of computing it again.
+
+    ``bytes`` = ``bytes_per_layer`` × ``layers`` per device, without padding. The saved time is the measured time of the
+    re-run ops that nothing else needs; ``still_…`` is what makes the tensor and is needed for something else as well,
+    so that it would go on running.
+    """
+
+    tensor: str
+    ops: tuple[str, ...]
+    shape: str | None
+    layers: float | None
+    bytes_per_layer: int | None
+    bytes: float | None
+    saved_time_ps_per_step: float
+    saved_calls_per_step: float
+    saved_fraction: float
+    still_time_ps_per_step: float
+    still_families: tuple[str, ...] = ()
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTensor:
+    """What a loop over layers stacks up for the backward pass now; ``memory`` is "device" or "host"."""
+
+    tensor: str
+    shape: str
+    bytes: int
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class RematReport:
+    """Forward work that the backward pass executes again, per device and ``unit``.
+
+    ``options`` end with what keeping all of them together would do, where there are several.
+    """
+
+    file: str
+    label: str
+    kind: str  # "recorded" | "compiled"
+    unit: str
+    step_time_ps: float
+    layers: float | None
+    rerun_calls_per_step: float
+    rerun_time_ps_per_step: float
+    fraction: float
+    static_peak_bytes: int | None
+    capacity_bytes: int | None
+    ops: tuple[RerunRow, ...]
+    collectives: tuple[RerunCollective, ...]
+    options: tuple[KeepOption, ...]
+    kept: tuple[KeptTensor, ...]
+    warnings: tuple[Note, ...] = ()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from profiler.report.model import Document
     from profiler.report.output import Style
     from profiler.results import ConfigDelta, Diff, MemoryReport, Summary
-    from profiler.results_efficiency import Kernels
+    from profiler.results_efficiency import Kernels, RematReport
 
 
 def render_summary(summary: Summary, format_name: str, style: Style, top: int | None = None) -> bytes:
@@ -82,6 +82,22 @@ def render_memory(report: MemoryReport, format_name: str, style: Style, top: int
     from profiler.report.memory_view import memory_document
 
     return _draw(memory_document(report, top), format_name, style)
+
+
+def render_remat(report: RematReport, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler remat``: text, json, markdown or csv (what keeping each tensor would cost and save)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(report)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results_efficiency import KeepOption
+
+        return _encode(rows_csv(KeepOption, report.options, top))
+    from profiler.report.remat_view import remat_document
+
+    return _draw(remat_document(report, top), format_name, style)
 
 
 def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = None) -> bytes:
