@@ -18,7 +18,7 @@ _BODY = re.compile(rb'"body"\s*:\s*"([A-Za-z0-9+/=\\]*)"')
 _BOUNDS = re.compile(r"iteration_bounds = array<i64: ([-\d, ]+)>")
 _WINDOW = re.compile(r"window_bounds = array<i64: ([-\d, ]+)>")
 _PREFETCH = re.compile(r"scalar_prefetch = (\d+)")
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"(dimension_numbers<[^>]*>)|\d+")
 _DYNAMIC = -(2**63)  # MLIR's kDynamic
 
 
@@ -44,9 +44,11 @@ def body_of(backend_config: bytes) -> Body | None:
 
 
 def structure_of(backend_config: bytes) -> str | None:
-    """A digest of the kernel's operations that is blind to every number in it; None as in ``body_of``."""
+    """A digest of the kernel's operations that is blind to all numbers but the axes of its matmuls; None as in
+    ``body_of``."""
     functions = _functions(backend_config)
-    return hashlib.sha256(_NUMBER.sub("0", "\n".join(functions)).encode()).hexdigest() if functions else None
+    text = _NUMBER.sub(lambda match: match[1] or "0", "\n".join(functions))
+    return hashlib.sha256(text.encode()).hexdigest() if functions else None
 
 
 def _functions(backend_config: bytes) -> tuple[str, ...]:

@@ -134,15 +134,18 @@ def test_code_that_does_not_tell_is_refused(code: list[str], why: str) -> None:
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-def program(m: int = 2048, tm: int = 512, k: int = 256, n: int = 256, *, masked: bool = False) -> HloModule:
+def program(
+    m: int = 2048, tm: int = 512, k: int = 256, n: int = 256, *, masked: bool = False, transposed: bool = False
+) -> HloModule:
     """One gmm, lowered for TPU: no compiler is needed. ``masked`` leaves it to the kernel to cut the last k tile."""
     kernels = import_module("jax.experimental.pallas.ops.tpu.megablox.gmm")
     tiles = (tm, 2 * k // 3 // 128 * 128 if masked else k, n)
 
     def run(rows: Any, matrices: Any, sizes: Any) -> Any:
-        return kernels.gmm(rows, matrices, sizes, jnp.bfloat16, tiles)
+        return kernels.gmm(rows, matrices, sizes, jnp.bfloat16, tiles, transpose_rhs=transposed)
 
-    shapes = [((m, k), jnp.bfloat16), ((4, k, n), jnp.bfloat16), ((4,), jnp.int32)]
+    matrices = (4, n, k) if transposed else (4, k, n)
+    shapes = [((m, k), jnp.bfloat16), (matrices, jnp.bfloat16), ((4,), jnp.int32)]
     arguments = [jax.ShapeDtypeStruct(dims, dtype) for dims, dtype in shapes]
     lowered = jax.jit(run).trace(*arguments).lower(lowering_platforms=("tpu",))
     return hlo.parse(lowered.compiler_ir(dialect="hlo").as_serialized_hlo_module_proto())
@@ -165,8 +168,8 @@ def test_calls_that_differ_in_rows_only_share_their_cycles_and_others_do_not() -
     key = kernel_key(kernel(program()))
     assert key is not None
     assert kernel_key(kernel(program(m=4096))) == key
-    others = [program(tm=256), program(n=512), program(k=384), program(k=384, masked=True)]
-    assert len({key, *(kernel_key(kernel(each)) for each in others)}) == 5
+    others = [program(tm=256), program(n=512), program(k=384), program(k=384, masked=True), program(transposed=True)]
+    assert len({key, *(kernel_key(kernel(each)) for each in others)}) == 6
 
 
 def test_a_time_from_a_kernel_s_own_code_says_so() -> None:
