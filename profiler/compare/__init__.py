@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from profiler.analysis import hbm
 from profiler.analysis.summary import Measured
+from profiler.compare.advice import suggestions
 from profiler.compare.align import align
 from profiler.compare.attribute import Work, contributions, points_per_ps
 from profiler.compare.comparable import check, same_work, work_of
 from profiler.compare.devicetime import unmarked_and_idle, without_idle
 from profiler.compare.effects import Per, effects, groups_of, parts_of, with_effects
 from profiler.compare.estimates import band, unseen, unseen_notes
+from profiler.compare.findings import Context, causes, counted_flops, layers, noise_of
 from profiler.compare.knobs import config_delta
 from profiler.compare.noise import interval, significant
 from profiler.compare.price import price
-from profiler.compare.words import busy_ps, causes, counted_flops, verdict
+from profiler.compare.words import busy_ps, verdict
 from profiler.errors import NotComparableError
 from profiler.results import Delta, Diff
 
@@ -46,8 +48,12 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     groups = groups_of(config.knobs, reasons)
     cost = price(baseline, optimized, tuple(group.name for group in groups if group.memory))
     per = Per(baseline.times.unit, abs(work.scale - 1) > SAME_WORK)
-    seen = effects(groups, parts_of(parts, groups), cost, max(busy_ps(baseline), busy_ps(optimized), 1.0), per)
-    found = causes(parts, alignment, baseline, optimized, delta, points_per_ps(baseline, optimized, work))
+    reference = max(busy_ps(baseline), busy_ps(optimized), 1.0)
+    halves = parts_of(parts, groups)
+    seen = effects(groups, halves, cost, reference, per)
+    rate = points_per_ps(baseline, optimized, work)
+    context = Context(alignment, groups, halves, cost, per, reference, noise_of(delta), rate, layers(baseline))
+    found = causes(parts, context, baseline)
     return Diff(
         comparable=not comparability.blocking,
         normalization=work.unit,
@@ -61,7 +67,10 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         optimized_matched_fraction=alignment.optimized_fraction,
         ops=alignment.ops,
         knobs=with_effects(config.knobs, seen),
-        findings=(*(cause.finding for cause in found), *counted_flops(baseline, optimized)),
+        findings=(
+            *(cause.finding for cause in found),
+            *counted_flops(baseline, optimized, work.optimized / work.baseline),
+        ),
         warnings=(
             *comparability.blocking,
             *comparability.notes,
@@ -69,6 +78,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
             *config.warnings,
         ),
         effects=seen,
+        suggestions=suggestions(optimized),
         memory=hbm.delta(baseline.trace, optimized.trace),
     )
 

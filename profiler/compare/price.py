@@ -17,13 +17,14 @@ class Price:
     """Bytes of one device, (baseline, optimized); None where a side does not say.
 
     Attributes:
-        peak, host: the static peak in device memory, and what lies in host memory.
+        peak, allocated, host: the static peak in device memory, the same with gaps, and what lies in host memory.
         kept: tensor → bytes at the peak that a forward pass kept for the backward pass.
         batch: optimized × batch is for the tokens of one baseline step; None where tokens are unknown.
         movers: the groups of knobs that move memory.
     """
 
     peak: tuple[int, int] | None = None
+    allocated: tuple[int, int] | None = None
     host: tuple[int, int] | None = None
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     batch: float | None = None
@@ -44,6 +45,7 @@ def price(baseline: Measured, optimized: Measured, movers: tuple[str, ...]) -> P
     """The price of the change; ``movers`` are the groups of knobs that move memory."""
     sides = baseline, optimized
     peaks = [side.summary.memory.static_peak_bytes for side in sides]
+    allocated = [side.summary.memory.static_allocated_bytes for side in sides]
     hosts = [side.summary.memory.static_host_bytes for side in sides]
     before, after = (_kept(side) if REMAT in movers else None for side in sides)
     kept = (
@@ -54,6 +56,7 @@ def price(baseline: Measured, optimized: Measured, movers: tuple[str, ...]) -> P
     tokens = baseline.tokens, optimized.tokens
     return Price(
         peak=_both(peaks),
+        allocated=_both(allocated),
         host=_both(hosts),
         kept=kept,
         batch=tokens[0] / tokens[1] if tokens[0] and tokens[1] else None,
@@ -73,7 +76,7 @@ def price_text(found: Price, group: str, keys: tuple[str, ...]) -> tuple[int | N
         text = f"HBM {gib(cost, True)} kept for the backward pass ({_short(largest)})"
         if found.batch is not None and abs(found.batch - 1) > 0.005:
             scaled = sum(after * found.batch - before for before, after in new.values())
-            text += f", {gib(scaled, True)} at the baseline's batch"
+            text += f", {gib(scaled, True)} at the baseline's batch" if gib(scaled) != gib(cost) else ""
         return cost, text + _host(found)
     if found.change is None or abs(found.change) < 1 << 20:
         return None, _host(found).removeprefix(", ") if group == REMAT else ""

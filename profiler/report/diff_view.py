@@ -32,11 +32,12 @@ from profiler.report.model import (
 )
 from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_rows, mfu_text
 from profiler.report.wording import EQUAL_WORK, sides
-from profiler.results import Diff, Note, Summary
+from profiler.results import Diff, Finding, Note, Summary
 
 DEFAULT_ROWS = 15
 MOST_FINDINGS = 5
 MOST_EVIDENCE = 4
+MOST_NAMED = 6  # knobs of a finding; more of them are in the table
 
 
 def diff_document(diff: Diff, top: int | None = None) -> Document:
@@ -71,6 +72,8 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
             blocks.append(effects_items(diff))
     if diff.findings:
         blocks.append(_first(findings_items(diff), rows))
+    if diff.suggestions:
+        blocks.append(_first(suggestions_items(diff), rows))
     for side, summary in sides(diff):
         blocks.append(Notes(f"Warnings about the {side} recording", side_warnings(diff, summary), folded=True))
     return Document("profiler diff", tuple(blocks))
@@ -253,19 +256,28 @@ def _first(findings: Items, rows: int | None) -> Items:
         return findings
     hidden = len(findings.items) - MOST_FINDINGS
     items = tuple((head, details[:MOST_EVIDENCE]) for head, details in findings.items[:MOST_FINDINGS])
-    more = f"{hidden} more findings (--top 0 shows all)" if hidden > 0 else None
+    more = f"{hidden} more (--top 0 shows all)" if hidden > 0 else None
     return Items(findings.title, items, more)
 
 
 def findings_items(diff: Diff) -> Items:
     """Causes with their evidence."""
+    return Items("Findings", _items(diff.findings))
+
+
+def suggestions_items(diff: Diff) -> Items:
+    """What the optimized side's own figures leave to gain."""
+    return Items("What to try next on the optimized side: each by itself, gains at most", _items(diff.suggestions))
+
+
+def _items(findings: tuple[Finding, ...]) -> tuple[tuple[Cell, tuple[str, ...]], ...]:
     items = []
-    for finding in diff.findings:
+    for finding in findings:
         effect = [f"{units.points(finding.mfu_points)} MFU points"] if finding.mfu_points is not None else []
         if finding.time_ps is not None and not effect:
             scale = units.time_scale((finding.time_ps,))
             effect.append(f"{scale.delta(finding.time_ps)} {scale.unit}")
         effect.append(f"{finding.confidence} confidence")
-        knobs = (f"knobs: {', '.join(finding.knobs)}",) if finding.knobs else ()
+        knobs = (f"knobs: {', '.join(finding.knobs)}",) if 0 < len(finding.knobs) <= MOST_NAMED else ()
         items.append((Cell(f"{finding.title} ({', '.join(effect)})", STRONG), (*knobs, *finding.evidence)))
-    return Items("Findings", tuple(items))
+    return tuple(items)

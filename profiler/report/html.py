@@ -94,6 +94,7 @@ def diff_page(diff: Diff) -> str:
         narrow=Markup(waterfall_svg(figure, 360, "waterfall-narrow")),
         contributions=diff_tables.contributions_table(diff, MOST_ROWS),
         findings=diff_view.findings_items(diff).items[:MOST_NOTES],
+        suggestions=diff_view.suggestions_items(diff),
         families=capped(side_tables.families_table(diff), MOST_ROWS),
         kernels=capped(side_tables.kernels_table(diff), MOST_ROWS),
         reruns=capped(side_tables.rerun_table(diff), MOST_ROWS),
