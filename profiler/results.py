@@ -322,3 +322,4 @@ class Diff:
     warnings: tuple[Note, ...] = field(default=())
     memory: MemoryDelta | None = None
     effects: tuple[KnobEffect, ...] = ()
+    suggestions: tuple[Finding, ...] = ()  # what to try next on the optimized side; points and times are upper bounds

@@ -1,0 +1,336 @@
+"""Findings: causes of the change by size, each with its evidence, its price and the knobs that explain it.
+
+Contributions that one group of knobs moves in the same way are one cause (gmm forward, gmm dlhs and tgmm that new tiles
+made cheaper); so are the phases of a family. Regressions come first among equals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from profiler.analysis.summary import Measured
+from profiler.compare.align import Alignment
+from profiler.compare.effects import RERUN, Group, Part, Per, cluster_text, knobs_text
+from profiler.compare.knob_table import CALLS, TIME
+from profiler.compare.phrases import arrow, calls, duration, gib, points, signed
+from profiler.compare.price import REMAT, Price, price_text
+from profiler.results import Contribution, Delta, Finding
+from profiler.runinfo import fact
+
+SMALL = 0.005  # a change below this share of the step is no finding
+MAX_FINDINGS = 12
+NEGLIGIBLE = 1e-3  # of a change: a part below this is rounding, not a part
+MOST_OPS = 3
+MOST_FAMILIES = 3
+MEMORY_SHARE = 0.02  # of the capacity: a change of the peak below it is no finding
+PRICE = "HBM"
+FORWARD = ("forward", "student forward")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause of the change: its name in the verdict, and the finding that explains it."""
+
+    label: str
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all findings are told by.
+
+    Attributes:
+        groups, parts: the knobs that differ and what each moves.
+        price: what HBM says.
+        per: what counts and times are per.
+        reference_ps: a step's device time.
+        noise_ps: half the interval of the step's change; None where the noise is unknown.
+        points_per_ps: MFU points per ps saved; None where the MFU delta is not split.
+        layers: of the model, where the run says so.
+    """
+
+    alignment: Alignment
+    groups: Sequence[Group]
+    parts: Sequence[Part]
+    price: Price
+    per: Per
+    reference_ps: float
+    noise_ps: float | None
+    points_per_ps: float | None
+    layers: float | None = None
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """Contributions of one cause; ``group`` moves them at first hand. ``part`` is the larger of calls and time."""
+
+    group: Group | None
+    part: str
+    members: tuple[Contribution, ...]
+
+    @property
+    def time_ps(self) -> float:
+        return sum(each.time_ps for each in self.members)
+
+    @property
+    def mfu_points(self) -> float | None:
+        values = [each.mfu_points for each in self.members]
+        return None if None in values else sum(value or 0.0 for value in values)
+
+
+def noise_of(delta: Delta) -> float | None:
+    """How far the whole step's change is uncertain, ps."""
+    return None if delta.interval is None else (delta.interval[1] - delta.interval[0]) / 2 * delta.baseline_time_ps
+
+
+def causes(contributions: Sequence[Contribution], context: Context, baseline: Measured) -> tuple[Cause, ...]:
+    """Causes by size, each with the ops that carry the change."""
+    found = [*_replacements(context)]
+    replaced = context.alignment.ops.filter(pl.col("match") == "replaced")
+    for cluster in _clusters(contributions, context):
+        # What a replacement explains is told once, as one cause.
+        told = sum(
+            _replaced_time(replaced, each, "optimized") - _replaced_time(replaced, each, "baseline")
+            for each in cluster.members
+        )
+        if abs(cluster.time_ps - told) >= SMALL * context.reference_ps:
+            found.append(_cause(cluster, contributions, context))
+    found += [
+        Cause("another peak", Finding("peak: the chips differ", each.mfu_points, None))
+        for each in contributions
+        if each.category == "peak"
+    ]
+    found.sort(key=lambda each: _order(each.finding, context.reference_ps))
+    found = _with_price(found[:MAX_FINDINGS], context)
+    memory = _memory(context, baseline)
+    if memory is not None:
+        paid = (i for i, each in enumerate(found, 1) if set(each.finding.knobs) & set(memory.knobs))
+        found.insert(next(paid, len(found)), Cause(PRICE, memory))
+    return tuple(found)
+
+
+def counted_flops(baseline: Measured, optimized: Measured, growth: float) -> tuple[Finding, ...]:
+    """XLA counts no FLOPs for custom calls: a collapse there is no loss of work.
+
+    ``growth``: how much more work the optimized step does.
+    """
+    before, after = baseline.summary.compiler_tflops_per_step, optimized.summary.compiler_tflops_per_step
+    if not before or not after or 0.8 < after / before / growth < 1.25:
+        return ()
+    return (
+        Finding(
+            f"FLOPs counted by the compiler {before:.2f} → {after:.2f} TFLOP: not a change in MFU",
+            None,
+            None,
+            (),
+            ("XLA counts 0 FLOPs for custom calls such as Pallas kernels; MFU uses the model's FLOPs",),
+            "high",
+        ),
+    )
+
+
+def layers(side: Measured) -> float | None:
+    """Layers of the model, where the run says so."""
+    return fact(side.trace, "layers")
+
+
+def _order(finding: Finding, reference_ps: float) -> tuple[float, bool, float, str]:
+    """By size in tenths of a per cent of the step; among equals what costs comes first."""
+    time = finding.time_ps or 0.0
+    size = abs(finding.mfu_points or 0.0) if finding.time_ps is None else 100 * abs(time) / reference_ps
+    return -round(size, 1), time <= 0, -size, finding.title
+
+
+def _clusters(contributions: Iterable[Contribution], context: Context) -> list[_Cluster]:
+    owner: dict[tuple[int, str], Group | None] = {}
+    by_name = {group.name: group for group in context.groups}
+    for half in context.parts:
+        owner[id(half.of), half.kind] = by_name[half.owners[0]] if half.sure else None
+    found: dict[tuple[str, str, str, bool], _Cluster] = {}
+    for each in contributions:
+        if each.category == "peak" or not each.time_ps:
+            continue
+        part = CALLS if abs(each.calls_time_ps) > abs(each.per_call_time_ps) else TIME
+        group = owner.get((id(each), part))
+        # Time per call is one cause over all families of a group; how often something runs is a cause by itself.
+        family = "" if group is not None and part == TIME else each.family
+        rerun = RERUN if part == CALLS and each.phase == RERUN else ""
+        key = (group.name if group else "", family, rerun or part, each.time_ps > 0)
+        before = found.get(key, _Cluster(group, part, ()))
+        found[key] = replace(before, members=(*before.members, each))
+    return list(found.values())
+
+
+def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Context) -> Cause:
+    group, members = cluster.group, cluster.members
+    through = f" through {knobs_text(group.knobs)}" if group is not None else ""
+    families = list(dict.fromkeys(each.family for each in members))
+    more = len(families) - MOST_FAMILIES
+    shown = ", ".join(families[:MOST_FAMILIES]) + (f" and {more} more families" if more > 0 else "")
+    evidence: list[str] = []
+    if group is not None and cluster.part == TIME:
+        label = what = f"{shown} {'dearer' if cluster.time_ps > 0 else 'cheaper'} per call{through}"
+        for family in families:
+            own = [each for each in members if each.family == family]
+            text = cluster_text(family, TIME, False, [_part(each) for each in own], context.per)
+            evidence.append(f"{text}{_phases(own)}")
+    elif cluster.part == CALLS and members[0].phase == RERUN:
+        parts = [_part(each) for each in members]
+        label = what = f"{cluster_text(shown, CALLS, True, parts, context.per)}{through}"
+        evidence += _halved(members[0], contributions, context)
+    else:
+        what = f"{shown}{_phases(members)}{through}"
+        label = what if len({each.phase for each in members}) == 1 else f"{shown}{through}"
+        evidence += _counts(members, context)
+    if group is None:
+        may = next((part.owners for part in context.parts if part.of is members[0] and not part.sure), ())
+        evidence += [f"no knob moves it at first hand; may come from {' or '.join(may)}"] if may else []
+    evidence += _ops(members, context.alignment)
+    before, after = (sum(getattr(each, f"{side}_time_ps") for each in members) for side in ("baseline", "optimized"))
+    finding = Finding(
+        f"{what}: {' → '.join(duration(before, after))}",
+        cluster.mfu_points,
+        cluster.time_ps,
+        tuple(knob.key for knob in group.knobs) if group is not None else (),
+        tuple(evidence),
+        confidence_of(cluster.time_ps, context.noise_ps),
+    )
+    return Cause(label, finding)
+
+
+def _with_price(found: list[Cause], context: Context) -> list[Cause]:
+    """The largest change by rematerialisation says what it costs."""
+    keys = tuple(knob.key for group in context.groups if group.name == REMAT for knob in group.knobs)
+    text = price_text(context.price, REMAT, keys)[1] if keys else ""
+    place = next((index for index, each in enumerate(found) if each.finding.knobs == keys), None)
+    if place is None or not text:
+        return found
+    finding = found[place].finding
+    finding = replace(finding, evidence=(f"price: {text}", *finding.evidence))
+    return [*found[:place], Cause(found[place].label, finding), *found[place + 1 :]]
+
+
+def _part(each: Contribution) -> Part:
+    return Part(each, "", each.time_ps, each.mfu_points, (), False)
+
+
+def _phases(members: Sequence[Contribution]) -> str:
+    """ " (teacher, re-run)"; nothing where no phase can be told."""
+    phases = dict.fromkeys(each.phase for each in members)
+    return f" ({', '.join(phase or 'other' for phase in phases)})" if any(phases) else ""
+
+
+def _halved(each: Contribution, contributions: Sequence[Contribution], context: Context) -> list[str]:
+    """How often the re-run kernel runs with its forward pass: what "halved" means."""
+    forward = [other for other in contributions if other.family == each.family and other.phase in FORWARD]
+    if not forward or any(other.baseline_calls is None or other.optimized_calls is None for other in forward):
+        return []
+    before = (each.baseline_calls or 0.0) + sum(other.baseline_calls or 0.0 for other in forward)
+    after = (each.optimized_calls or 0.0) + sum(other.optimized_calls or 0.0 for other in forward)
+    text = f"with the forward pass {arrow(calls(before), calls(after))} calls per {context.per.unit}"
+    if before and abs(after / before - 0.5) < 0.005:
+        text += ", half as many"
+    if context.layers:
+        text += f"; per layer {arrow(calls(before / context.layers), calls(after / context.layers))}"
+    return [text]
+
+
+def _counts(members: Sequence[Contribution], context: Context) -> list[str]:
+    counted = [each for each in members if each.baseline_calls is not None and each.optimized_calls is not None]
+    if not counted:
+        return []
+    before, after = (sum(getattr(each, f"{side}_calls") for each in counted) for side in ("baseline", "optimized"))
+    texts = [f"calls {arrow(calls(before), calls(after))} per {context.per.unit}"]
+    by_calls, by_time = sum(e.calls_time_ps for e in members), sum(e.per_call_time_ps for e in members)
+    if min(abs(by_calls), abs(by_time)) > NEGLIGIBLE * abs(by_calls + by_time):
+        texts.append(f"{signed(by_calls)} from the number of calls, {signed(by_time)} from the time per call")
+    return texts
+
+
+def confidence_of(time: float, noise: float | None, match: float = 1.0) -> str:
+    """How sure a finding is; docs/matching.md.
+
+    "high" needs a change of more than the uncertainty of the whole step's change, and sure matches; "low" is one within
+    that uncertainty; "medium" is the rest, and all where the noise is unknown.
+    """
+    if noise is None:
+        return "medium" if match >= 0.6 else "low"
+    if abs(time) <= noise:
+        return "low"
+    return "high" if match >= 0.7 else "medium"
+
+
+def _memory(context: Context, baseline: Measured) -> Finding | None:
+    """The price in HBM, where it is one."""
+    price, capacity = context.price, baseline.summary.memory.capacity_bytes
+    change = price.change
+    if price.peak is None or change is None or not capacity or abs(change) < MEMORY_SHARE * capacity:
+        return None
+    evidence = [f"the device holds {gib(capacity)}"]
+    if price.allocated:
+        evidence.append(f"allocated, gaps counted: {arrow(*(gib(each) for each in price.allocated))}")
+    if price.new:
+        cost, text = price_text(price, REMAT, ())
+        evidence += [text.removeprefix("HBM ")] if cost else []
+    knobs = tuple(knob.key for group in context.groups if group.memory for knob in group.knobs)
+    title = f"HBM at the peak {arrow(*(gib(each) for each in price.peak))} ({gib(change, True)})"
+    return Finding(title, None, None, knobs, tuple(evidence), "high")
+
+
+def _ops(members: Sequence[Contribution], alignment: Alignment) -> list[str]:
+    """The aligned ops that carry the change."""
+    wanted = pl.lit(False)
+    for each in members:
+        phase = pl.col("phase").is_null() if each.phase is None else pl.col("phase") == each.phase
+        wanted |= ((pl.col("family") == each.family) | (pl.col("baseline_family") == each.family)) & phase
+    texts = []
+    for row in alignment.ops.filter(wanted).head(MOST_OPS).iter_rows(named=True):
+        names = " → ".join(dict.fromkeys(name for name in (row["baseline_op"], row["optimized_op"]) if name))
+        texts.append(f"{row['match']}: {names} ({signed(row['delta_time_ps'])})")
+    return texts
+
+
+def _replaced_time(replaced: pl.DataFrame, each: Contribution, side: str) -> float:
+    """The part of a contribution's time on one side that replacements account for, ps."""
+    phase = pl.col("phase").is_null() if each.phase is None else pl.col("phase") == each.phase
+    family = "baseline_family" if side == "baseline" else "family"
+    return float(replaced.filter((pl.col(family) == each.family) & phase)[f"{side}_time_ps"].sum())
+
+
+def _replacements(context: Context) -> list[Cause]:
+    """Families that took another's place, as one cause each."""
+    rows = (
+        context.alignment.ops.filter(pl.col("match") == "replaced")
+        .group_by("baseline_family", "family", maintain_order=True)
+        .agg(
+            *(pl.col(f"{side}_{what}").sum() for side in ("baseline", "optimized") for what in ("time_ps", "calls")),
+            pl.col("confidence").min(),
+            pl.col("baseline_op").first(),
+            pl.col("optimized_op").first(),
+        )
+    )
+    found = []
+    for row in rows.iter_rows(named=True):
+        change = row["optimized_time_ps"] - row["baseline_time_ps"]
+        if max(row["baseline_time_ps"], row["optimized_time_ps"]) < SMALL * context.reference_ps:
+            continue
+        before, after = duration(row["baseline_time_ps"], row["optimized_time_ps"])
+        finding = Finding(
+            f"{row['baseline_family']} replaced by {row['family']}: {before} → {after}",
+            None if context.points_per_ps is None else -context.points_per_ps * change,
+            change,
+            (),
+            (
+                f"{row['baseline_op']} → {row['optimized_op']}",
+                f"calls {arrow(calls(row['baseline_calls']), calls(row['optimized_calls']))} per {context.per.unit}",
+            ),
+            confidence_of(change, context.noise_ps, row["confidence"]),
+        )
+        found.append(Cause(f"{row['baseline_family']} → {row['family']}", finding))
+    return found
+
+
+__all__ = ["Cause", "Context", "causes", "confidence_of", "counted_flops", "layers", "noise_of", "points"]
