@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
-    from profiler.results import ConfigDelta, Diff, MemoryReport, Note, Summary
-    from profiler.results_efficiency import Kernels, RematReport
+    from profiler.results import ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
+    from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.trace import Trace
 
 
@@ -113,6 +115,35 @@ def remat(path: str, options: Options = Options()) -> RematReport:
     from profiler.analysis.summary import measure
 
     return analyse(measure(load(path, options), options))
+
+
+def roofline(path: str, options: Options = Options(), *, hbm_gb_per_s: float | None = None) -> Roofline:
+    """How far the compute ops of one recording are from what the chip can do.
+
+    Args:
+        path, options: the recording, and how to read it.
+        hbm_gb_per_s: HBM bandwidth per device, instead of the chip table's.
+    """
+    from profiler.analysis.roofline import roofline as analyse
+    from profiler.analysis.summary import measure
+
+    return analyse(measure(load(path, options), options), hbm_bytes_per_s=hbm_gb_per_s * 1e9 if hbm_gb_per_s else None)
+
+
+def ladder(paths: Sequence[str], options: Sequence[Options]) -> Ladder:
+    """Explains a chain of runs, each against the one before and against the first; ``options`` one for each.
+
+    Raises:
+        NotComparableError: two neighbours cannot be compared, and ``force`` is not set.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from profiler.analysis.summary import measure
+    from profiler.compare.ladder import ladder as compare_all
+
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda path, each: measure(load(path, each), each), paths, options))
+    return compare_all(runs, normalize=options[0].normalize, force=options[0].force)
 
 
 def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:

@@ -210,6 +210,17 @@ def _add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
     )
 
 
+def _add_comparison_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("comparison")
+    group.add_argument(
+        "--normalize",
+        choices=("auto", "token", "flop", "step", "run"),
+        default="auto",
+        help="the unit of work that all sides are measured per (default: auto)",
+    )
+    group.add_argument("--force", action="store_true", help="compare even what is not comparable")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line; every command sets ``run``."""
     parser = _Parser(
@@ -254,6 +265,23 @@ def build_parser() -> argparse.ArgumentParser:
     _add_fact_options(remat, 1)
     remat.set_defaults(run=run_remat)
 
+    roofline = commands.add_parser("roofline", help="how far each op is from the chip's roof: wasted time, MFU and HFU")
+    roofline.add_argument("path", metavar="PATH", help=PATH_HELP)
+    _add_output_options(
+        roofline,
+        ("text", "json", "markdown", "csv"),
+        "rows per table (default: 15 in text and markdown, all in the data formats)",
+    )
+    _add_selection_options(roofline)
+    _add_fact_options(roofline, 1)
+    roofline.add_argument(
+        "--hbm-gb-per-s",
+        metavar="N",
+        type=_figure(FIGURES),
+        help="HBM bandwidth per device; for chips `peaks` lacks",
+    )
+    roofline.set_defaults(run=run_roofline)
+
     memory = commands.add_parser("memory", help="HBM: the peaks, what is alive at the peak, headroom, host memory")
     memory.add_argument("path", metavar="PATH", help=PATH_HELP)
     _add_output_options(memory, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
@@ -271,15 +299,16 @@ def build_parser() -> argparse.ArgumentParser:
     diff.add_argument("--html", metavar="FILE", type=Path, help="also write a self-contained HTML report")
     _add_selection_options(diff)
     _add_fact_options(diff, 2)
-    group = diff.add_argument_group("comparison")
-    group.add_argument(
-        "--normalize",
-        choices=("auto", "token", "flop", "step", "run"),
-        default="auto",
-        help="the unit of work that both sides are measured per (default: auto)",
-    )
-    group.add_argument("--force", action="store_true", help="compare even what is not comparable")
+    _add_comparison_options(diff)
     diff.set_defaults(run=run_diff)
+
+    ladder = commands.add_parser("ladder", help="a chain of runs, each against the one before and the first")
+    ladder.add_argument("paths", metavar="PATH", nargs="+", help=PATH_HELP)
+    _add_output_options(ladder, ("text", "json", "markdown", "csv"), "rows (default: 15)")
+    _add_selection_options(ladder)
+    _add_fact_options(ladder, 3)
+    _add_comparison_options(ladder)
+    ladder.set_defaults(run=run_ladder)
 
     config = commands.add_parser("config", help="what differs between two configurations, without traces")
     config.add_argument("base_config", metavar="BASE.yml", type=Path, help="MaxText YAML as it is, or run info")
@@ -301,7 +330,7 @@ def _options(args: argparse.Namespace, side: int | None = None) -> Options:
 
     def fact(name: str) -> Any:
         value = getattr(args, name, None)
-        return value if value is None or side is None else value[side]
+        return value if value is None or side is None else value[min(side, len(value) - 1)]
 
     config: list[Path] | None = getattr(args, "config", None)
     return Options(
@@ -312,7 +341,7 @@ def _options(args: argparse.Namespace, side: int | None = None) -> Options:
         tokens_per_step=fact("tokens_per_step"),
         model_tflops=fact("model_tflops"),
         peak_tflops=fact("peak_tflops"),
-        config=config[side or 0] if config else None,
+        config=config[min(side or 0, len(config) - 1)] if config else None,
         normalize=getattr(args, "normalize", "auto"),
         force=getattr(args, "force", False),
     )
@@ -331,8 +360,8 @@ def _inputs(args: argparse.Namespace) -> Iterator[Path]:
     """Every file that the command reads; one that cannot be found is named where it is read."""
     from profiler.xplane.locate import locate
 
-    for side in ("path", "baseline", "optimized"):
-        argument = getattr(args, side, None)
+    sides = [getattr(args, side, None) for side in ("path", "baseline", "optimized")]
+    for argument in (*sides, *getattr(args, "paths", ())):
         if argument is not None:
             with contextlib.suppress(ProfilerError, OSError):
                 for recording in locate(argument).recordings:
@@ -413,6 +442,20 @@ def run_remat(args: argparse.Namespace) -> None:
         _warn(result.warnings)
 
 
+def run_roofline(args: argparse.Namespace) -> None:
+    """``profiler roofline PATH``."""
+    from profiler.report import output, render_roofline
+
+    target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.roofline(args.path, _options(args), hbm_gb_per_s=args.hbm_gb_per_s)
+    target.write(render_roofline(result, target.format, target.style, args.top))
+    if target.format == "csv":
+        _warn(result.warnings)
+
+
 def run_diff(args: argparse.Namespace) -> None:
     """``profiler diff BASE OPT``."""
     from profiler.report import output, render_diff, render_html
@@ -432,6 +475,27 @@ def run_diff(args: argparse.Namespace) -> None:
     target.write(data)
     if target.format == "csv":
         _warn((*result.warnings, *result.baseline.warnings, *result.optimized.warnings))
+
+
+def run_ladder(args: argparse.Namespace) -> None:
+    """``profiler ladder PATH PATH …``."""
+    from profiler.report import output, render_ladder
+
+    count = len(args.paths)
+    if count < 2:
+        raise UsageError("a ladder needs two runs or more", remedy="profiler summary says what one says")
+    for option in ("config", "tokens_per_step", "model_tflops", "peak_tflops"):
+        given = getattr(args, option)
+        if given is not None and len(given) not in (1, count):
+            raise UsageError(f"--{option.replace('_', '-')} has {len(given)} values for {count} runs")
+    target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.ladder(args.paths, [_options(args, index) for index in range(count)])
+    target.write(render_ladder(result, target.format, target.style, args.top))
+    if target.format == "csv":
+        _warn((*result.warnings, *(note for run in result.runs for note in run.warnings)))
 
 
 def run_config(args: argparse.Namespace) -> None:

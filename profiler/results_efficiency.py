@@ -133,3 +133,82 @@ class RematReport:
     options: tuple[KeepOption, ...]
     kept: tuple[KeptTensor, ...]
     warnings: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoofOp:
+    """One compute op, or several that differ in their numbers only (``instructions``), against its roof.
+
+    ``bound`` is "compute" or "memory"; None where FLOPs, bytes or the roof are unknown, as are then the roof time and
+    what is wasted. Times are of calls from start to end.
+    """
+
+    op: str
+    family: str
+    phase: str | None
+    instructions: int
+    calls_per_step: float
+    mean_time_ps: float
+    time_ps_per_step: float
+    flops_per_call: int | None
+    bytes_per_call: int | None
+    flops_per_byte: float | None
+    tflops_per_s: float | None
+    gb_per_s: float | None
+    bound: str | None
+    roof_time_ps_per_step: float | None
+    roof_fraction: float | None
+    wasted_time_ps_per_step: float | None
+    name_stack: str | None
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoofFamily:
+    """The compute ops of a family in a phase. Fractions are of ``known_time_ps_per_step``, the ops with a roof.
+
+    An op that is faster than its roof counts as being at it, so that the wasted times add up.
+    """
+
+    family: str
+    phase: str | None
+    calls_per_step: float
+    time_ps_per_step: float
+    known_time_ps_per_step: float
+    roof_time_ps_per_step: float | None
+    roof_fraction: float | None
+    wasted_time_ps_per_step: float | None
+    memory_bound_fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Exclusive time that has no roof here: communication, transfers, waits, idle."""
+
+    category: str
+    time_ps_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Distance of the compute ops to the chip's roof, per device and ``unit``; most wasted time first.
+
+    ``hfu`` is the FLOPs that ran, re-runs too, over what the peak would do in the step: where ops with FLOPs that
+    nobody counted take ``hfu_unknown_time_ps``, it is a lower bound.
+    """
+
+    file: str
+    label: str
+    kind: str  # "recorded" | "compiled"
+    unit: str
+    step_time_ps: float
+    peak_tflops: float | None
+    hbm_bytes_per_s: float | None
+    ridge_flops_per_byte: float | None
+    mfu: float | None
+    hfu: float | None
+    hfu_unknown_time_ps: float
+    families: tuple[RoofFamily, ...]
+    ops: tuple[RoofOp, ...]
+    left_out: tuple[LeftOut, ...]
+    warnings: tuple[Note, ...] = ()

@@ -31,6 +31,7 @@ _SIZES = re.compile(r"((?:_\d+){2,})(?:\.\d+)*$")
 _NAMED_SIZES = re.compile(r"[-_]([a-z]+)[_=](\d+)(?=[-_.]|$)")
 _SPLASH_BLOCKS = ("block_q", "block_kv", "block_kv_compute")
 _SUFFIXES = {"splash backward (dq)": "_dq", "splash backward (dkv)": "_dkv", "splash backward (fused)": "_dkv"}
+_BITS = dict(ELEMENT_TYPES.values())
 _INTEGERS = re.compile(r"(s|u)\d+$|pred$")
 
 
@@ -45,6 +46,11 @@ class Array:
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        """Size without padding."""
+        return (self.size * _BITS.get(self.dtype, 0) + 7) // 8
 
     @property
     def is_integer(self) -> bool:

@@ -28,10 +28,11 @@ _ARITHMETIC = ("splash", "gmm", "tgmm", "attention", "matmul")
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """What is known of one custom kernel: its work, and its tiles."""
+    """What is known of one custom kernel: its work, its tiles, and for matmuls the bytes of all arrays."""
 
     work: Work
     tiles: Tiles
+    bytes: int | None = None
 
 
 def kernel_facts(trace: Trace) -> dict[int, KernelFacts]:
@@ -52,7 +53,10 @@ def kernel_facts(trace: Trace) -> dict[int, KernelFacts]:
         elif text:
             call = kernelcalls.of_text(op, text)
         tiles = call.tiles(family) if call else kernelcalls.Call(op, (), (), {}).tiles(family)
-        found[op_id] = KernelFacts(work_of(call, family, estimate, counted), tiles)
+        work = work_of(call, family, estimate, counted)
+        is_matmul = call is not None and work.shape is not None and "splash" not in family
+        moved = sum(each.bytes for each in (*call.operands, *call.outputs)) if call and is_matmul else None
+        found[op_id] = KernelFacts(work, tiles, moved)
     return found
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from profiler.api import OpTable
     from profiler.report.model import Document
     from profiler.report.output import Style
-    from profiler.results import ConfigDelta, Diff, MemoryReport, Summary
-    from profiler.results_efficiency import Kernels, RematReport
+    from profiler.results import ConfigDelta, Diff, Ladder, MemoryReport, Summary
+    from profiler.results_efficiency import Kernels, RematReport, Roofline
 
 
 def render_summary(summary: Summary, format_name: str, style: Style, top: int | None = None) -> bytes:
@@ -100,6 +100,22 @@ def render_remat(report: RematReport, format_name: str, style: Style, top: int |
     return _draw(remat_document(report, top), format_name, style)
 
 
+def render_roofline(result: Roofline, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler roofline``: text, json, markdown or csv (the ops)."""
+    if format_name == "json":
+        from profiler.report.json_ import plain, result_object, to_json
+
+        return to_json({**result_object(result), "ops": plain(result.ops[: top or None])}).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results_efficiency import RoofOp
+
+        return _encode(rows_csv(RoofOp, result.ops, top))
+    from profiler.report.roofline_view import roofline_document
+
+    return _draw(roofline_document(result, top), format_name, style)
+
+
 def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = None) -> bytes:
     """``profiler diff``: text, json, markdown or csv (the matched ops)."""
     if format_name == "json":
@@ -113,6 +129,21 @@ def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = No
     from profiler.report.diff_view import diff_document
 
     return _draw(diff_document(diff, top), format_name, style)
+
+
+def render_ladder(ladder: Ladder, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler ladder``: text, json, markdown or csv (the contributions of every rung)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(ladder)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import ladder_csv
+
+        return _encode(ladder_csv(ladder))
+    from profiler.report.ladder_view import ladder_document
+
+    return _draw(ladder_document(ladder, top), format_name, style)
 
 
 def render_config(delta: ConfigDelta, format_name: str, style: Style, top: int | None = None) -> bytes:

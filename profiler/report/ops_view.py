@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from profiler.hardware import CHIPS, PEAK_DTYPE
 from profiler.report import units
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROWS = 30
 DEFAULT_UNATTRIBUTED = 5
+_HALF = re.compile(r"-(start|done|update)(\.|$)")
 
 
 def ops_document(table: OpTable, top: int | None = None) -> Document:
@@ -76,8 +78,8 @@ def _ops_table(title: str, what: str, frame: pl.DataFrame, most: int | None, dev
                 label(time.show(row["self_time_ps"])),
                 label(units.percent(row["self_time_ps"] / everything if everything else None)),
                 label(per_call.show(row["self_time_ps"] / row["occurrences"] if row["occurrences"] else None)),
-                label(_rate(row["flops"], row["total_time_ps"], 1.0)),  # FLOP per ps is TFLOP per s
-                label(_rate(row["bytes_accessed"], row["total_time_ps"], 1e3)),  # byte per ps is 1000 GB per s
+                label(_rate(row, "flops", 1.0)),  # FLOP per ps is TFLOP per s
+                label(_rate(row, "bytes_accessed", 1e3)),  # byte per ps is 1000 GB per s
             )
             for row in rows
         ),
@@ -88,14 +90,17 @@ def _ops_table(title: str, what: str, frame: pl.DataFrame, most: int | None, dev
             label("100.0 %" if everything else units.UNKNOWN, STRONG),
             *(label("") for _ in range(3)),
         ),
-        caption=f"self time, {over}; a loop does not count its body; rates use total time",
+        caption=f"self time, {over}; a loop does not count its body; rates use total time; starts and dones have none",
         more=f"{hidden} more {what}, {units.duration(everything - shown)} (--top 0 shows all)" if hidden else None,
     )
 
 
-def _rate(amount: float | None, time_ps: float | None, factor: float) -> str:
-    # Custom calls count 0 FLOPs: a rate of zero would be a figure nobody measured.
-    return units.number(amount / time_ps * factor) if amount and time_ps else "–"
+def _rate(row: dict[str, Any], amount: str, factor: float) -> str:
+    # Custom calls count 0 FLOPs: a rate of zero would be a figure nobody measured. The start of an asynchronous op and
+    # its done take no part of the time in which its bytes move.
+    if not row[amount] or not row["total_time_ps"] or _HALF.search(row["op"]):
+        return "–"
+    return units.number(row[amount] / row["total_time_ps"] * factor)
 
 
 def peaks_document() -> Document:
