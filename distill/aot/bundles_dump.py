@@ -63,12 +63,13 @@ def read_cycles(lines: Iterable[str], rows_per_cycle: float = 2) -> KernelCycles
     """
     code, branches, regions = _scan(lines)
     jumps = [(at, regions[target]) for at, target in branches if target in regions]
-    loops = [(target, at + 1) for at, target in jumps if target <= at and any(code[target : at + 1])]
-    if not loops:
+    loops = [(target, at + 1) for at, target in jumps if target <= at]
+    grids = [loop for loop in loops if any(code[slice(*loop)])]
+    if not grids:
         raise Unreadable("the dump has no loop with matmuls")
-    start, end = max(loops, key=lambda loop: loop[1] - loop[0])
+    start, end = max(grids, key=lambda loop: loop[1] - loop[0])
     if any(start < inner[0] and inner[1] < end for inner in loops):
-        raise Unreadable("the kernel's code has a loop inside its grid")
+        raise Unreadable("the kernel's code has a loop inside its grid")  # how often it runs is not known
     skips = sorted((at + 1, target) for at, target in jumps if start <= at < target <= end)
     root = _nested(_Part(start, end), skips)
     step, blocks, edges = 0.0, [], 0.0

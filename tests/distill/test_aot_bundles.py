@@ -124,6 +124,7 @@ def test_the_halves_of_an_if_are_two_blocks() -> None:
         (grid(*idle(5)), "no loop"),
         (grid(matmul(kind="s8")), "s8"),
         (grid("} /* Start region 5 */ {", matmul(), "%3 = sbr.rel (%p1) target = $region5"), "loop inside"),
+        (grid(matmul(), "} /* Start region 5 */ {", "%3 = sbr.rel (%p1) target = $region5"), "loop inside"),
     ],
 )
 def test_code_that_does_not_tell_is_refused(code: list[str], why: str) -> None:
