@@ -81,6 +81,7 @@ MOST_ROWS = 10**9
 MOST_STEPS = 10**15
 FIGURES = (1e-9, 1e12)  # of TFLOP and TFLOP/s: beyond it lies a mistake, such as FLOP for TFLOP
 TOKENS = (1e-9, 1e18)
+MANY = 0  # sides of a command that takes any number of runs
 
 
 def _shown(text: str) -> str:
@@ -138,6 +139,11 @@ def _one_or_two(parse: Callable[[str], float]) -> Callable[[str], tuple[float, f
     return parse_both
 
 
+def _one_or_each(parse: Callable[[str], float]) -> Callable[[str], tuple[float, ...]]:
+    """``V`` for all runs, or one value for each."""
+    return lambda text: tuple(parse(part) for part in text.split(","))
+
+
 def _step_range(text: str) -> tuple[int | None, int | None]:
     """``A:B``; either end may be left out."""
     first, colon, last = text.partition(":")
@@ -183,18 +189,19 @@ def _add_selection_options(parser: argparse.ArgumentParser, steps: bool = True) 
 
 
 def _add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
-    group = parser.add_argument_group(
-        "facts that a trace does not carry", "one value for both sides, or BASE,OPT" if sides == 2 else None
-    )
-    files = ("BASE.yml", "OPT.yml")[:sides] if sides == 2 else ("RUN.yml",)
+    how = {2: "one value for both sides, or BASE,OPT", MANY: "one value for all runs, or one for each: A,B,C"}
+    group = parser.add_argument_group("facts that a trace does not carry", how.get(sides))
+    files: Any = ("BASE.yml", "OPT.yml") if sides == 2 else "RUN.yml" if sides == MANY else ("RUN.yml",)
+    count = "+" if sides == MANY else sides
     group.add_argument(
-        "--config", metavar=files, nargs=sides, type=Path, help="run configuration (MaxText YAML as it is)"
+        "--config", metavar=files, nargs=count, type=Path, help="run configuration (MaxText YAML as it is)"
     )
 
     def value(limits: tuple[float, float]) -> Callable[[str], Any]:
-        return _one_or_two(_figure(limits)) if sides == 2 else _figure(limits)
+        figure = _figure(limits)
+        return figure if sides == 1 else _one_or_two(figure) if sides == 2 else _one_or_each(figure)
 
-    metavar = "N[,N]" if sides == 2 else "N"
+    metavar = {1: "N", 2: "N[,N]"}.get(sides, "N[,N…]")
     group.add_argument("--tokens-per-step", metavar=metavar, type=value(TOKENS), help="tokens per device and step")
     group.add_argument(
         "--model-tflops",
@@ -306,7 +313,7 @@ def build_parser() -> argparse.ArgumentParser:
     ladder.add_argument("paths", metavar="PATH", nargs="+", help=PATH_HELP)
     _add_output_options(ladder, ("text", "json", "markdown", "csv"), "rows (default: 15)")
     _add_selection_options(ladder)
-    _add_fact_options(ladder, 3)
+    _add_fact_options(ladder, MANY)
     _add_comparison_options(ladder)
     ladder.set_defaults(run=run_ladder)
 

@@ -323,3 +323,52 @@ class Diff:
     memory: MemoryDelta | None = None
     effects: tuple[KnobEffect, ...] = ()
     suggestions: tuple[Finding, ...] = ()  # what to try next on the optimized side; points and times are upper bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One run of a ladder against the one before; ``from_first`` is its change against the first run.
+
+    Times of ``contributions`` are for the work of one step of the first run.
+    """
+
+    label: str
+    verdict: str
+    delta: Delta
+    from_first: Delta
+    contributions: tuple[Contribution, ...]
+    knobs: tuple[Knob, ...] = ()
+    effects: tuple[KnobEffect, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    comparable: bool = True
+    warnings: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRow:
+    """One category over all rungs; the ``total`` of all rows is the change from first to last. Points may be None."""
+
+    category: str
+    family: str
+    phase: str | None
+    mfu_points: tuple[float, ...] | None
+    time_ps: tuple[float, ...]
+    total_mfu_points: float | None
+    total_time_ps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """A chain of runs: ``rungs[i]`` leads from ``runs[i]`` to ``runs[i + 1]``, ``delta`` from the first to the last.
+
+    Σ rows.total_mfu_points = Σ rungs.delta.mfu_points = delta.mfu_points.
+    """
+
+    normalization: str  # "step" | "run" | "token" | "flop"; of all runs
+    verdict: str
+    runs: tuple[Summary, ...]
+    rungs: tuple[Rung, ...]
+    rows: tuple[LadderRow, ...]
+    delta: Delta
+    comparable: bool = True
+    warnings: tuple[Note, ...] = ()

@@ -42,7 +42,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         baseline, optimized = without_idle(baseline), without_idle(optimized)
     parts = contributions(baseline, optimized, work)
     alignment = align(baseline, optimized, work.scale)
-    delta = _delta(baseline, optimized, work)
+    delta = delta_of(baseline, optimized, work)
     config = config_delta(baseline.trace.run_info or {}, optimized.trace.run_info or {})
     reasons = unseen(baseline, optimized)
     groups = groups_of(config.knobs, reasons)
@@ -83,7 +83,8 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     )
 
 
-def _delta(baseline: Measured, optimized: Measured, work: Work) -> Delta:
+def delta_of(baseline: Measured, optimized: Measured, work: Work) -> Delta:
+    """The change in one line."""
     step_b, step_o = baseline.times.step_ps, optimized.times.step_ps
     mfu_b, mfu_o = baseline.summary.mfu, optimized.summary.mfu
     known = work.unit in ("flop", "token") or same_work(baseline, optimized)

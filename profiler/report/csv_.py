@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from profiler.report.json_ import peaks_object
 from profiler.report.units import clean
-from profiler.results import Diff, Summary
+from profiler.results import Contribution, Diff, Ladder, Summary
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,6 +45,13 @@ def rows_csv(kind: type[Any], rows: Sequence[Any], top: int | None = None) -> st
 def diff_csv(diff: Diff, top: int | None = None) -> str:
     """The matched ops of both sides; the split of the delta is in the JSON."""
     return _frame(diff.ops, top)
+
+
+def ladder_csv(ladder: Ladder) -> str:
+    """The contributions of every rung, one row each; ``rung`` counts from 1."""
+    names = ("rung", "label", *(field.name for field in fields(Contribution)))
+    rows = ((number, rung, each) for number, rung in enumerate(ladder.rungs, 1) for each in rung.contributions)
+    return _write(names, ({"rung": number, "label": rung.label, **asdict(each)} for number, rung, each in rows))
 
 
 def peaks_csv() -> str:

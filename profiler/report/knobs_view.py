@@ -72,7 +72,7 @@ def effects_items(diff: Diff) -> Items:
         if each.group == "rest":
             head = "Moved by no knob at first hand"
         else:
-            head = "; ".join(_change(text, knob) for text, knob in _merged([by_key[key] for key in each.knobs]))
+            head = "; ".join(change_text([by_key[key] for key in each.knobs]))
         if each.mfu_points is not None and each.status != "seen":  # whose text has them
             head += f" ({units.points(each.mfu_points)} points)"
         items.append((Cell(head, STRONG, name=True), (each.text,)))
@@ -122,6 +122,11 @@ def _value(knob: Knob, side: str) -> Cell:
     if getattr(knob, f"{side}_default"):
         return name(f"default {value}", DIM)
     return label("default (unknown)" if knob.source == "config" else "not set", DIM)
+
+
+def change_text(knobs: Sequence[Knob]) -> list[str]:
+    """ "context remat → device" for every knob; keys that change alike together."""
+    return [_change(text, knob) for text, knob in _merged(knobs)]
 
 
 def _change(text: str, knob: Knob) -> str:
