@@ -266,6 +266,30 @@ class KnobEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class LossDelta:
+    """Do both runs compute the same? From the metrics in their run info.
+
+    ``kind``: "steps" (same batches: step by step), "tokens" (other batches: at equal tokens seen) or "settings" (they
+    learn under different ``settings``: no verdict). ``difference`` is the largest relative one of a step's loss or
+    log-perplexity, else optimized − baseline loss in nats, ``at`` that step or token; ``tolerance`` what it was held
+    against, over ``count`` steps. Losses and perplexities are (first, last step).
+    """
+
+    kind: str
+    unchanged: bool | None
+    difference: float | None
+    tolerance: float | None
+    at: int | None
+    count: int
+    baseline_loss: tuple[float, float] | None
+    optimized_loss: tuple[float, float] | None
+    baseline_perplexity: tuple[float, float] | None
+    optimized_perplexity: tuple[float, float] | None
+    settings: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigDelta:
     """What differs between two configurations.
 
@@ -322,6 +346,7 @@ class Diff:
     warnings: tuple[Note, ...] = field(default=())
     memory: MemoryDelta | None = None
     effects: tuple[KnobEffect, ...] = ()
+    loss: LossDelta | None = None
     suggestions: tuple[Finding, ...] = ()  # what to try next on the optimized side; points and times are upper bounds
 
 

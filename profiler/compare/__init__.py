@@ -13,6 +13,7 @@ from profiler.compare.effects import Per, effects, groups_of, parts_of, with_eff
 from profiler.compare.estimates import band, unseen, unseen_notes
 from profiler.compare.findings import Context, causes, counted_flops, layers, noise_of
 from profiler.compare.knobs import config_delta
+from profiler.compare.loss import loss_delta, loss_notes
 from profiler.compare.noise import interval, significant
 from profiler.compare.price import price
 from profiler.compare.words import busy_ps, verdict
@@ -44,6 +45,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     alignment = align(baseline, optimized, work.scale)
     delta = delta_of(baseline, optimized, work)
     config = config_delta(baseline.trace.run_info or {}, optimized.trace.run_info or {})
+    losses = loss_delta(baseline.trace.run_info or {}, optimized.trace.run_info or {}, config.knobs)
     reasons = unseen(baseline, optimized)
     groups = groups_of(config.knobs, reasons)
     cost = price(baseline, optimized, tuple(group.name for group in groups if group.memory))
@@ -76,9 +78,11 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
             *comparability.notes,
             *unseen_notes(reasons, config.knobs),
             *config.warnings,
+            *loss_notes(losses),
         ),
         effects=seen,
         suggestions=suggestions(optimized),
+        loss=losses,
         memory=hbm.delta(baseline.trace, optimized.trace),
     )
 

@@ -57,6 +57,8 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     blocks.append(Notes("Comparability", diff.warnings))
     blocks.append(Facts(_side_facts(diff)))
     blocks.append(headline_table(diff))
+    if diff.loss is not None:
+        blocks.append(Line(f"Loss: {diff.loss.text}.", BAD if diff.loss.unchanged is False else DIM))
     blocks.append(Preformatted("Waterfall", tuple(waterfall_lines(waterfall(diff)))))
     blocks.append(contributions_table(diff, rows))
     blocks.extend(memory_blocks(diff, top))
@@ -138,6 +140,7 @@ def headline_table(diff: Diff) -> Table:
     rows.append(_percent_row("busy", base.busy_fraction, opt.busy_fraction))
     rows.extend(_memory_rows(diff))
     rows.append(_reruns_row(base, opt))
+    rows.extend(_loss_rows(diff))
     return Table(
         f"Per device and {base.steps.unit}",
         (
@@ -215,6 +218,27 @@ def _reruns_row(base: Summary, opt: Summary) -> tuple[Cell, ...]:
     change = after - before
     text = ("+" if change > 0 else "") + units.number(change)
     return label("re-run calls"), label(units.number(before)), label(units.number(after)), delta(text, change)
+
+
+def _loss_rows(diff: Diff) -> list[tuple[Cell, ...]]:
+    """Loss and perplexity after the last step that the run info has."""
+    loss = diff.loss
+    if loss is None:
+        return []
+    word = {True: "unchanged", False: "differs", None: "no verdict"}[loss.unchanged]
+    pairs = (
+        ("loss", loss.baseline_loss, loss.optimized_loss),
+        ("perplexity", loss.baseline_perplexity, loss.optimized_perplexity),
+    )
+    return [
+        (
+            label(title),
+            *(label(units.number(ends[1]) if ends else units.UNKNOWN) for ends in (base, opt)),
+            label(word, BAD if loss.unchanged is False else ""),
+        )
+        for title, base, opt in pairs
+        if base or opt
+    ]
 
 
 def noise_text(diff: Diff) -> str:
