@@ -28,6 +28,7 @@ _SPLASH_MATMULS = {
     "splash backward (dkv)": 4,
     "splash backward (fused)": 5,
 }
+MOST_FLOPS = 2.0**62  # of one call; more is damage
 _WHOLE = 0.999  # an estimate of at least this share of the square knows nothing of a mask
 
 
@@ -52,21 +53,29 @@ def work_of(call: Call | None, family: str, estimate: float | None, counted: flo
         estimate: the kernel's cost estimate in FLOPs.
         counted: what the compiler counted; an estimate may be in it.
     """
-    found = UNKNOWN
-    if call is not None:
+    found = _from_shapes(call, family, estimate) if call is not None else UNKNOWN
+    if family in _SPLASH_MATMULS and _is_work(found.flops):
+        return found
+    for flops, source in ((estimate, "estimate"), (found.flops, found.source), (counted, "compiler")):
+        if _is_work(flops):
+            return Work(flops, source, found.shape)
+    return Work(None, None, found.shape)
+
+
+def _is_work(flops: float | None) -> bool:
+    """Whether a count can be: a damaged program holds any number."""
+    return flops is not None and 0 < flops < MOST_FLOPS
+
+
+def _from_shapes(call: Call, family: str, estimate: float | None) -> Work:
+    try:
         if family in _SPLASH_MATMULS:
-            found = _splash(call, family, estimate)
-        elif family in ("gmm forward", "gmm dlhs", "tgmm"):
-            found = _grouped_matmul(call)
-        elif family in ("quantized matmul", "dense matmul"):
-            found = _matmul(call)
-    if family in _SPLASH_MATMULS and found.flops:
-        return found
-    if estimate:
-        return Work(estimate, "estimate", found.shape)
-    if found.flops:
-        return found
-    return Work(counted, "compiler", found.shape) if counted else Work(None, None, found.shape)
+            return _splash(call, family, estimate)
+        if family in ("gmm forward", "gmm dlhs", "tgmm"):
+            return _grouped_matmul(call)
+        return _matmul(call) if family in ("quantized matmul", "dense matmul") else UNKNOWN
+    except OverflowError:  # dimensions that no float holds
+        return UNKNOWN
 
 
 def _splash(call: Call, family: str, estimate: float | None) -> Work:

@@ -52,13 +52,10 @@ class Flow:
 
     def inside(self, name: str) -> Iterable[str]:
         """An op, and the ops of loops, branches and wrappers that it runs."""
-        pending = [self.members[name]]
-        while pending:
-            each = pending.pop()
-            yield each.name
-            if each.opcode in _CONTAINERS:
-                found = (self.module.computations.get(callee) for callee in each.called)
-                pending.extend(inner for body in found if body for inner in body.instructions)
+        yield name
+        if self.members[name].opcode in _CONTAINERS:
+            for callee in sorted(_called(self.module, self.members[name])):
+                yield from (each.name for each in self.module.computations[callee].instructions)
 
     def source(self, name: str) -> str:
         """The op whose value ``name`` only hands on."""

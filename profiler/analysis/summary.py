@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 RERUN = "re-run"
 PEAK_TOLERANCE = 0.02
 SKEW_TOLERANCE = 0.05
-MOST_FLOPS = 2.0**62  # of one call; more is damage
 # Families whose work is FLOPs: where one of them has an unknown count, the sum over the step is unknown too.
 FLOP_FAMILIES = ("splash", "gmm", "tgmm", "matmul", "attention", "convolution", "router", "loss")
 
@@ -173,7 +172,7 @@ def remat(table: pl.DataFrame, times: StepTimes) -> Remat:
 
 def executed_flops(table: pl.DataFrame, facts: Mapping[int, KernelFacts]) -> pl.DataFrame:
     """The table with the FLOPs that custom kernels execute in place of the compiler's count or their own estimate."""
-    known = [(op_id, int(work)) for op_id, each in facts.items() if (work := each.work.flops) and work < MOST_FLOPS]
+    known = [(op_id, int(each.work.flops)) for op_id, each in facts.items() if each.work.flops]
     ours = pl.DataFrame(known, {"op_id": pl.Int32, "executed": pl.Int64}, orient="row")
     joined = table.join(ours, on="op_id", how="left", maintain_order="left")
     return joined.with_columns(flops=pl.coalesce("executed", "flops")).drop("executed")

@@ -7,9 +7,8 @@ from typing import Any
 
 from profiler.report import units
 from profiler.report.diff_tables import pair
-from profiler.report.kernels_view import kernel_title
 from profiler.report.model import DIM, Column, Table, label, name
-from profiler.report.wording import kernel_caption
+from profiler.report.wording import kernel_caption, kernel_title
 from profiler.results import Diff, KernelRow
 
 Pair = tuple[KernelRow | None, KernelRow | None]

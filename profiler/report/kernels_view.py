@@ -26,12 +26,11 @@ from profiler.report.model import (
     name,
 )
 from profiler.report.summary_view import ESTIMATE
-from profiler.report.wording import kernel_caption
+from profiler.report.wording import kernel_caption, kernel_title
 from profiler.results import KernelRow
 from profiler.results_efficiency import Kernels, KernelVariant
 
 DEFAULT_ROWS = 20
-_OWN_FAMILY = ("splash", "gmm", "tgmm")  # families that say more than a kernel's name
 
 
 def kernels_document(result: Kernels, top: int | None = None) -> Document:
@@ -50,11 +49,6 @@ def kernels_document(result: Kernels, top: int | None = None) -> Document:
     blocks.extend(_tiles(result, rows))
     blocks.append(Notes("Warnings", result.warnings))
     return Document(f"profiler kernels: {result.label}", tuple(blocks))
-
-
-def kernel_title(kernel: str, family: str | None) -> str:
-    """The family where it says which pass a kernel is, else the kernel's name."""
-    return family if family and family.startswith(_OWN_FAMILY) else kernel
 
 
 def tiles_text(tiles: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from profiler.report.model import (
     limit,
     name,
 )
-from profiler.report.wording import kernel_caption
+from profiler.report.wording import kernel_caption, kernel_title
 from profiler.results import Memory, Summary
 
 DEFAULT_ROWS = 15
@@ -271,25 +271,27 @@ def kernels_table(summary: Summary) -> Table:
     )
     unit = summary.steps.unit
     return Table(
-        "Kernels",
+        estimated(summary, "Kernels"),
         (
             Column("kernel", numeric=False),
             Column("phase", numeric=False),
-            Column(f"calls/{unit}"),
-            Column("calls/layer"),
-            Column(estimated(summary, f"mean {mean.unit}")),
-            Column(estimated(summary, f"{total.unit}/{unit}")),
+            Column("calls"),
+            Column("/layer"),
+            Column(f"mean {mean.unit}"),
+            Column(f"{total.unit}/{unit}"),
             Column("TFLOP/s"),
+            Column("of peak", minor=True),
         ),
         tuple(
             (
-                name(row.kernel),
+                name(kernel_title(row.kernel, row.family)),
                 label(row.phase or "–", DIM),
                 label(units.number(row.calls_per_step)),
                 label(units.number(row.calls_per_layer)),
                 label(mean.show(row.mean_time_ps)),
                 label(total.show(row.time_ps_per_step)),
                 label(units.number(row.tflops_per_s)),
+                label(units.percent(row.peak_fraction, 0)),
             )
             for row in rows
         ),

@@ -35,6 +35,11 @@ def in_points(diff: Diff) -> bool:
     return diff.delta.mfu_points is not None and all(item.mfu_points is not None for item in diff.contributions)
 
 
+def kernel_title(kernel: str, family: str | None) -> str:
+    """The family where it says which pass a kernel is, else the kernel's name."""
+    return family if family and family.startswith(("splash", "gmm", "tgmm")) else kernel
+
+
 def kernel_caption(unit: str) -> str:
     """What the times of a kernels table are."""
     return f"time of the kernels' own spans; overlapping streams may add up to more than the {unit}"
