@@ -10,6 +10,7 @@ import pytest
 
 import profiler
 import sample_profiles
+from profiler.analysis import keeping
 from profiler.report import render_remat
 from profiler.report.output import Style
 
@@ -160,3 +161,28 @@ def test_a_recorded_layer_says_what_its_matmuls_would_cost() -> None:
     assert (wide.layers, wide.bytes_per_layer, wide.bytes) == (4, 4096 * 128 * 4, 4 * 4096 * 128 * 4)
     assert 0 < wide.saved_time_ps_per_step < report.rerun_time_ps_per_step
     assert any(row.tensor == "decoder_layer_input" for row in report.kept)
+
+
+def test_what_lies_on_the_host_has_the_name_of_the_offloaded_tensor(program: Any, tmp_path: Path) -> None:
+    made = program().op("dot.1", "dot", TOKENS, us=5, stack=f"{AGAIN}/mlp/wi/dot_general")
+    made.op("dot.2", "dot", TOKENS, ("dot.1",), us=5, stack=f"{BACK}/mlp/dot_general")
+    body = made.module.computations.add(name=b"body", id=9)
+    done = body.instructions.add(name=b"dynamic-update-slice-done.1", opcode=b"async-done", id=900)
+    done.shape.element_type = 16
+    done.shape.dimensions.extend([48, 8, 1024])
+    done.shape.layout.memory_space = 5
+    info = {"config": {"remat_policy": "custom", "decoder_layer_input": "offload"}}
+    (row,) = profiler.remat(made.write(tmp_path / "a.xplane.pb", run_info=info)).kept
+    assert (row.tensor, row.memory, row.bytes) == ("decoder_layer_input", "host", 48 * 8 * 1024 * 2)
+
+
+@pytest.mark.parametrize(
+    ("scope", "tensor"),
+    [
+        ("moe_block/moe_wi_0", "moe_mlpwi_0"), ("moe_block/mlp/wi_1", "moe_mlpwi_1"), ("moe_block/wo", "moe_mlpwo"),
+        ("mlp/wi_0", "mlpwi_0"), ("mlp/wo", "mlpwo"), ("self_attention/out_proj", "out_proj"),
+        ("self_attention/out", "out_proj"), ("self_attention/query_proj", None), ("router", None),
+    ],
+)  # fmt: skip
+def test_a_scope_tells_the_tensor_of_a_matmul(scope: str, tensor: str | None) -> None:
+    assert keeping._matmul_tensor(scope) == tensor
