@@ -201,7 +201,9 @@ class Contribution:
 
     ``mfu_points`` = ``calls_points`` + ``per_call_points``; over all contributions they sum to the delta's
     ``mfu_points`` (percentage points). Where MFU is unknown the points are None, and ``time_ps`` (optimized − baseline)
-    = ``calls_time_ps`` + ``per_call_time_ps`` sums to the time delta instead.
+    = ``calls_time_ps`` + ``per_call_time_ps`` sums to the time delta instead. ``interval_…`` is the 95 % interval of
+    the change, from the category's time in every step; ``significant`` says whether it leaves out 0. None where noise
+    is unknown.
     """
 
     category: str
@@ -217,6 +219,9 @@ class Contribution:
     time_ps: float = 0.0
     calls_time_ps: float = 0.0
     per_call_time_ps: float = 0.0
+    significant: bool | None = None
+    interval_time_ps: tuple[float, float] | None = None
+    interval_points: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ threads too. XProf's self time (the op table) sums what each line did and has no
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,9 @@ TRANSFER_RANK = 2
 SLOW_START = 1.05
 
 
+Group = tuple[str, str | None, str | None]
+
+
 @dataclass(frozen=True)
 class StepTimes:
     """Mean exclusive times, per device and step.
@@ -34,7 +38,9 @@ class StepTimes:
     ``ops`` columns: ``op_id``, ``category`` ("compute", "communication", "transfer", "wait"), ``time_ps`` (float),
     ``calls`` (float), ``span_ps`` (float; mean sum of the spans that began in a step, overlaps and children included);
     Σ time_ps + idle_ps = step_ps. ``lengths_ps`` are all steady steps of all devices, one device after another;
-    ``busy_ps`` the same steps without their idle time; ``device_steps`` how many each device has.
+    ``busy_ps`` the same steps without their idle time; ``device_steps`` how many each device has. ``group_steps`` has a
+    row for each of these steps with the exclusive time of every group of ops, (category, family, phase) as in
+    ``groups``, and idle last. ``spans`` are these steps, [start, end) in ps, by the index of the device.
     """
 
     unit: str
@@ -46,6 +52,9 @@ class StepTimes:
     busy_ps: NDArray[np.float64]
     device_steps: tuple[int, ...]
     notes: tuple[Note, ...] = ()
+    groups: tuple[Group, ...] = ()
+    group_steps: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 1)))
+    spans: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -78,8 +87,9 @@ def step_times(
         count = max((len(windows.spans) for windows in trace.windows), default=0)
         raise UsageError("no step is left", file=trace.label, remedy=f"there are {count} steady steps, from 0")
     rank = trace.ops["rank"].to_numpy()
+    groups, group_of = _groups(trace.ops)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        swept = list(pool.map(lambda timeline, spans: _sweep(timeline, spans, rank), trace.timelines, chosen))
+        swept = list(pool.map(lambda timeline, spans: _sweep(timeline, spans, rank, group_of), trace.timelines, chosen))
     kept, notes = _of_one_unit(trace, [index for index, spans in enumerate(chosen) if len(spans)])
     lengths = [(chosen[index][:, 1] - chosen[index][:, 0]).astype(np.float64) for index in kept]
     count = len(kept)
@@ -93,9 +103,12 @@ def step_times(
         idle_ps=float(time[-1]),
         ops=_frame(time[:-1], calls, spans, rank),
         lengths_ps=np.concatenate(lengths),
-        busy_ps=np.concatenate([swept[index][3] for index in kept]),
+        busy_ps=np.concatenate(lengths) - np.concatenate([swept[index][3][:, -1] for index in kept]),
         device_steps=tuple(len(each) for each in lengths),
         notes=(*notes, *_slow_start(lengths)),
+        groups=groups,
+        group_steps=np.concatenate([swept[index][3] for index in kept]),
+        spans={index: chosen[index] for index in kept},
     )
 
 
@@ -133,22 +146,24 @@ def _select(windows: Windows, steps: tuple[int | None, int | None] | None, skip_
 
 
 def _sweep(
-    timeline: Timeline, spans: NDArray[np.int64], rank: NDArray[np.uint8]
+    timeline: Timeline, spans: NDArray[np.int64], rank: NDArray[np.uint8], group_of: NDArray[np.int32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """(time per key, calls per op, span time per op), means over the windows; busy time per window.
+    """(time per key, calls per op, span time per op), means over the windows; per window the time of every group.
 
-    Keys are ops, then ops in flight (a span beside others is a transfer at best, whatever its op is), then idle.
+    Keys are ops, then ops in flight (a span beside others is a transfer at best, whatever its op is), then idle;
+    ``group_of`` has the group of each key.
     """
     ops = len(rank)
     if not len(spans):
-        return np.zeros(2 * ops + 1), np.zeros(ops), np.zeros(ops), np.zeros(0)
+        return np.zeros(2 * ops + 1), np.zeros(ops), np.zeros(ops), np.zeros((0, int(group_of.max(initial=-1)) + 2))
     in_flight = timeline.lane < 0
     event_rank = rank[timeline.op]
     event_rank = np.where(in_flight & ((event_rank < 1) | (event_rank > TRANSFER_RANK)), TRANSFER_RANK, event_rank)
+    key = np.where(in_flight, timeline.op + ops, timeline.op).astype(np.int32)
     time = scan.sweep(
         timeline.start_ps,
         timeline.start_ps + timeline.duration_ps,
-        np.where(in_flight, timeline.op + ops, timeline.op).astype(np.int32),
+        key,
         event_rank.astype(np.uint8),
         timeline.lane,
         spans,
@@ -156,18 +171,18 @@ def _sweep(
         1,
         2 * ops,
     )[0]
-    one = np.zeros(len(timeline), np.int32)
-    busy = scan.sweep(
+    # Once more by group, step by step: ops by steps would be a table of any size.
+    grouped = scan.sweep(
         timeline.start_ps,
         timeline.start_ps + timeline.duration_ps,
-        one,
-        one.astype(np.uint8),
-        one - 1,
+        group_of[key],
+        event_rank.astype(np.uint8),
+        timeline.lane,
         spans,
         np.arange(len(spans), dtype=np.int32),
         len(spans),
-        1,
-    )[:, 0]
+        int(group_of.max(initial=-1)) + 1,
+    )
     position = np.searchsorted(spans[:, 0], timeline.start_ps, side="right") - 1
     inside = (position >= 0) & (timeline.start_ps < spans[np.maximum(position, 0), 1])
     count = len(spans)
@@ -177,7 +192,23 @@ def _sweep(
     calls = np.bincount(called, minlength=ops) / count
     own = inside & ~in_flight
     span = np.bincount(timeline.op[own], weights=timeline.duration_ps[own].astype(np.float64), minlength=ops) / count
-    return time / count, calls.astype(np.float64), span, busy
+    return time / count, calls.astype(np.float64), span, grouped
+
+
+def _flying_category(rank: int) -> str:
+    """What an op in flight beside others counts as."""
+    return CATEGORIES[rank] if 1 <= rank <= TRANSFER_RANK else "transfer"
+
+
+def _groups(ops: pl.DataFrame) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
+    """The groups of ops, and the group of every key of a sweep: ops, then ops in flight."""
+    ranks = ops["rank"].to_list()
+    places = list(zip(ops["family"].to_list(), ops["phase"].to_list(), strict=True))
+    keys: list[Group] = [(CATEGORIES[rank], *place) for rank, place in zip(ranks, places, strict=True)]
+    keys += [(_flying_category(rank), *place) for rank, place in zip(ranks, places, strict=True)]
+    numbers: dict[Group, int] = {}
+    of = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int32, len(keys))
+    return tuple(numbers), of
 
 
 def _frame(
@@ -187,7 +218,7 @@ def _frame(
     here, flying = time[:ops], time[ops:]
     own = np.flatnonzero((here > 0) | (calls > 0) | (spans > 0))
     away = np.flatnonzero(flying > 0)
-    away_category = [CATEGORIES[value] if 1 <= value <= TRANSFER_RANK else "transfer" for value in rank[away].tolist()]
+    away_category = [_flying_category(value) for value in rank[away].tolist()]
     return pl.DataFrame(
         {
             "op_id": np.concatenate([own, away]).astype(np.int32),

@@ -14,7 +14,7 @@ from profiler.compare.estimates import band, unseen, unseen_notes
 from profiler.compare.findings import Context, causes, counted_flops, layers, noise_of
 from profiler.compare.knobs import config_delta
 from profiler.compare.loss import loss_delta, loss_notes
-from profiler.compare.noise import interval, significant
+from profiler.compare.noise import interval, significant, with_noise
 from profiler.compare.price import price
 from profiler.compare.words import busy_ps, verdict
 from profiler.errors import NotComparableError
@@ -41,7 +41,8 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     device_time = unmarked_and_idle(baseline) or unmarked_and_idle(optimized)
     if device_time:
         baseline, optimized = without_idle(baseline), without_idle(optimized)
-    parts = contributions(baseline, optimized, work)
+    rate = points_per_ps(baseline, optimized, work)
+    parts = with_noise(contributions(baseline, optimized, work), baseline, optimized, work.scale, rate)
     alignment = align(baseline, optimized, work.scale)
     delta = delta_of(baseline, optimized, work)
     config = config_delta(baseline.trace.run_info or {}, optimized.trace.run_info or {})
@@ -53,7 +54,6 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     reference = max(busy_ps(baseline), busy_ps(optimized), 1.0)
     halves = parts_of(parts, groups)
     seen = effects(groups, halves, cost, reference, per)
-    rate = points_per_ps(baseline, optimized, work)
     context = Context(alignment, groups, halves, cost, per, reference, noise_of(delta), rate, layers(baseline))
     found = causes(parts, context, baseline)
     return Diff(

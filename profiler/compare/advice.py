@@ -47,7 +47,7 @@ def _keep(side: Measured, room: int) -> list[Finding]:
     config = _config(side)
     if config.get("remat_policy") is None or not side.summary.remat.rerun_calls_per_step:
         return []
-    from profiler.analysis.rerun import EVERYTHING, remat
+    from profiler.analysis.rerun import remat
 
     return [
         _finding(
@@ -59,7 +59,7 @@ def _keep(side: Measured, room: int) -> list[Finding]:
             f"with it go {calls(each.saved_calls_per_step)} calls per {side.times.unit}",
         )
         for each in remat(side).options
-        if each.tensor != EVERYTHING
+        if each.tensor.isidentifier()  # not the line of all together
         and each.bytes is not None
         and each.bytes <= room
         and each.saved_time_ps_per_step >= LEAST * side.times.step_ps

@@ -196,7 +196,7 @@ def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Co
         cluster.time_ps,
         tuple(knob.key for knob in group.knobs) if group is not None else (),
         tuple(evidence),
-        confidence_of(cluster.time_ps, context.noise_ps),
+        confidence_of(cluster.time_ps, context.noise_ps, own=_own(members)),
     )
     return Cause(label, finding)
 
@@ -250,12 +250,20 @@ def _counts(members: Sequence[Contribution], context: Context) -> list[str]:
     return texts
 
 
-def confidence_of(time: float, noise: float | None, match: float = 1.0) -> str:
+def _own(members: Sequence[Contribution]) -> bool | None:
+    """Whether what makes most of a cause is more than the noise of its own times."""
+    return max(members, key=lambda each: abs(each.time_ps)).significant
+
+
+def confidence_of(time: float, noise: float | None, match: float = 1.0, own: bool | None = None) -> str:
     """How sure a finding is; docs/matching.md.
 
     "high" needs a change of more than the uncertainty of the whole step's change, and sure matches; "low" is one within
-    that uncertainty; "medium" is the rest, and all where the noise is unknown.
+    that uncertainty; "medium" is the rest, and all where the noise is unknown. ``own``: what the test of its own times
+    says, which is finer than that of the whole step.
     """
+    if own is not None:
+        return "low" if not own else "high" if match >= 0.7 else "medium"
     if noise is None:
         return "medium" if match >= 0.6 else "low"
     if abs(time) <= noise:

@@ -89,7 +89,12 @@ def _scaled(each: Contribution, scale: float) -> Contribution:
         time_ps=each.time_ps * scale,
         calls_time_ps=each.calls_time_ps * scale,
         per_call_time_ps=each.per_call_time_ps * scale,
+        interval_time_ps=_pair(each.interval_time_ps, scale),
     )
+
+
+def _pair(ends: tuple[float, float] | None, scale: float) -> tuple[float, float] | None:
+    return None if ends is None else (ends[0] * scale, ends[1] * scale)
 
 
 def _rows(rungs: Sequence[Rung]) -> tuple[LadderRow, ...]:

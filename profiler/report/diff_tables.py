@@ -41,8 +41,12 @@ def contributions_table(diff: Diff, rows: int | None) -> Table:
         ),
         tuple(parts),
         total=_sum_row("sum = delta", ordered, scale, points, STRONG),
-        caption=f"exclusive time {basis(diff)}; {_convention(diff)}",
+        caption=f"exclusive time {basis(diff)}; {_convention(diff)}{_noise(shown)}",
     )
+
+
+def _noise(items: Iterable[Contribution]) -> str:
+    return "; ~: within the noise of its own steps" if any(item.significant is False for item in items) else ""
 
 
 def _convention(diff: Diff) -> str:
@@ -60,13 +64,18 @@ def weight(item: Contribution, in_points: bool) -> float:
 
 def _contribution_row(item: Contribution, scale: units.Scale, in_points: bool) -> tuple[Cell, ...]:
     change = item.optimized_time_ps - item.baseline_time_ps
+    cell = delta(scale.delta(change), change)
+    parts = _split_cells(item.mfu_points, item.calls_points, item.per_call_points, item, scale, in_points)
+    if item.significant is False:
+        cell = Cell(f"~{cell.text}", DIM)
+        parts = tuple(Cell(each.text, DIM) for each in parts)
     return (
         label(contribution_label(item)),
         label(scale.show(item.baseline_time_ps)),
         label(scale.show(item.optimized_time_ps)),
-        delta(scale.delta(change), change),
+        cell,
         label(pair(item.baseline_calls, item.optimized_calls)),
-        *_split_cells(item.mfu_points, item.calls_points, item.per_call_points, item, scale, in_points),
+        *parts,
     )
 
 

@@ -109,7 +109,14 @@ def trace_of(lanes: list[list[tuple[int, int, int]]], spans: list[tuple[int, int
     op, start, length, lane = (np.array(column) for column in zip(*rows, strict=True))
     lane = np.where(lane == len(lanes) - 1, -1, lane)
     count = len(ranks)
-    ops = pl.DataFrame({"op_id": np.arange(count, dtype=np.int32), "rank": np.array(ranks, np.uint8)})
+    ops = pl.DataFrame(
+        {
+            "op_id": np.arange(count, dtype=np.int32),
+            "rank": np.array(ranks, np.uint8),
+            "family": [f"family {index % 3}" for index in range(count)],
+            "phase": pl.Series([None] * count, dtype=pl.String),
+        }
+    )
     return Trace(
         label="x",
         files=("x",),

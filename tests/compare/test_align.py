@@ -92,6 +92,8 @@ def test_renumbering_and_shuffling_instructions_changes_nothing(tmp_path_factory
     assert diff.matched_time_fraction == 1
     assert set(diff.ops["match"]) == {"same"}
     assert diff.ops["delta_time_ps"].abs().sum() == 0
+    assert all(part.time_ps == 0 for part in diff.contributions)
+    assert diff.findings == ()
 
 
 def test_a_kernel_whose_tiles_changed_is_one_changed_op(diff_of) -> None:

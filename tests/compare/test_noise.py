@@ -99,3 +99,86 @@ def test_a_change_within_noise_is_no_verdict(tpu_space, saved) -> None:
     assert clear.delta.significant is True
     assert clear.verdict.startswith("Faster: step")
     assert {finding.confidence for finding in clear.findings} == {"high"}
+
+
+# --- every contribution by itself
+
+
+def steps_of(tpu_space, saved, name: str, adds: list[int], dots: list[int]) -> str:
+    """A recording whose steps are an add, a dot and ten idle ps."""
+    ops, marks, now = [], [], 0
+    for add, dot in zip(adds, dots, strict=True):
+        ops += [("add.1", now, add), ("dot.2", now + add, dot)]
+        marks.append(("s", now, 10))
+        now += add + dot + 10
+    return saved(tpu_space({"TPU:0": {"XLA Ops": ops, "Steps": [*marks, ("s", now, 10)]}}), name)
+
+
+@pytest.fixture
+def pair(tpu_space, saved):
+    base = steps_of(tpu_space, saved, "a.xplane.pb", [1000, 1010, 990, 1000], [500, 700, 300, 500])
+    opt = steps_of(tpu_space, saved, "b.xplane.pb", [800, 810, 790, 800], [480, 690, 310, 500])
+    return profiler.diff(base, opt), profiler.diff(opt, base), profiler.diff(base, base)
+
+
+def by_family(diff):
+    return {part.family: part for part in diff.contributions}
+
+
+def test_a_category_is_tested_by_its_own_steps(pair) -> None:
+    parts = by_family(pair[0])
+    add, dot = parts["norm / elementwise"], parts["dense matmul"]
+    assert (add.significant, dot.significant) == (True, False)
+    result = stats.ttest_ind([800, 810, 790, 800], [1000, 1010, 990, 1000], equal_var=False).confidence_interval()
+    assert add.interval_time_ps == pytest.approx((result.low, result.high))
+    assert dot.interval_time_ps[0] < 0 < dot.interval_time_ps[1]
+
+
+def test_swapping_the_sides_turns_every_interval_round(pair) -> None:
+    there, back = by_family(pair[0]), by_family(pair[1])
+    for family, part in there.items():
+        low, high = back[family].interval_time_ps
+        assert part.interval_time_ps == pytest.approx((-high, -low))
+        assert part.significant == back[family].significant
+
+
+def test_a_file_against_itself_has_no_significant_part_and_shows_it(pair) -> None:
+    from profiler.report import render_diff
+    from profiler.report.output import Style
+
+    assert {part.significant for part in pair[2].contributions} == {False}
+    text = render_diff(pair[2], "text", Style()).decode()
+    table = text[text.index("What the change is made of") :].split("\n\n")[0]
+    assert table.count("~") == len(pair[2].contributions) + 1  # the caption explains it
+
+
+def test_single_samples_tell_nothing_of_any_category(tpu_space, saved) -> None:
+    one, many = (steps_of(tpu_space, saved, f"{n}.xplane.pb", [100] * n, [50] * n) for n in (1, 4))
+    parts = profiler.diff(one, many).contributions
+    assert {(part.significant, part.interval_time_ps, part.interval_points) for part in parts} == {(None, None, None)}
+
+
+def test_any_difference_of_compiled_profiles_is_significant() -> None:
+    from profiler.compare.noise import with_noise
+    from profiler.results import Contribution
+
+    def part(before: float, after: float) -> Contribution:
+        return Contribution("compute", "gmm", None, None, before, after, 1, 1, None, None, after - before)
+
+    sides = side([5.0], kind="compiled"), side([4.0], kind="compiled")
+    found = with_noise([part(5.0, 4.999), part(2.0, 2.0)], *sides, 1.0, None)
+    assert [each.significant for each in found] == [True, False]
+    assert found[0].interval_time_ps == pytest.approx((-0.001, -0.001))
+
+
+def test_the_groups_of_every_step_sum_to_it_and_their_means_to_the_families(tpu_space, saved) -> None:
+    from profiler.analysis.summary import measure
+    from profiler.api import Options, load
+
+    path = steps_of(tpu_space, saved, "a.xplane.pb", [1000, 1010, 990], [500, 700, 300])
+    measured = measure(load(path), Options())
+    times = measured.times
+    assert times.group_steps.sum(axis=1) == pytest.approx(times.lengths_ps)
+    means = dict(zip([*times.groups, ("idle", "idle", None)], times.group_steps.mean(axis=0), strict=True))
+    for row in measured.summary.families:
+        assert means[row.category, row.family, row.phase] == pytest.approx(row.time_ps_per_step)
