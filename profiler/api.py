@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from profiler.results import ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
+    from profiler.results import CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.trace import Trace
 
@@ -144,6 +144,14 @@ def ladder(paths: Sequence[str], options: Sequence[Options]) -> Ladder:
     with ThreadPoolExecutor(2) as pool:
         runs = list(pool.map(lambda path, each: measure(load(path, each), each), paths, options))
     return compare_all(runs, normalize=options[0].normalize, force=options[0].force)
+
+
+def comm(path: str, options: Options = Options()) -> CommReport:
+    """Communication, transfers and waiting of one recording: in flight, exposed and hidden."""
+    from profiler.analysis.comm import report
+    from profiler.analysis.summary import measure
+
+    return report(measure(load(path, options), options))
 
 
 def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:

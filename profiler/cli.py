@@ -295,6 +295,13 @@ def build_parser() -> argparse.ArgumentParser:
     _add_selection_options(memory, steps=False)
     memory.set_defaults(run=run_memory)
 
+    comm = commands.add_parser("comm", help="communication, transfers and waiting: in flight, exposed, hidden, GB/s")
+    comm.add_argument("path", metavar="PATH", help=PATH_HELP)
+    _add_output_options(comm, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
+    _add_selection_options(comm)
+    _add_fact_options(comm, 1)
+    comm.set_defaults(run=run_comm)
+
     diff = commands.add_parser("diff", help="explain why OPT is faster or slower than BASE (main job)")
     diff.add_argument("baseline", metavar="BASE", help=PATH_HELP)
     diff.add_argument("optimized", metavar="OPT", help="the same for the other side")
@@ -459,6 +466,20 @@ def run_roofline(args: argparse.Namespace) -> None:
 
     result = api.roofline(args.path, _options(args), hbm_gb_per_s=args.hbm_gb_per_s)
     target.write(render_roofline(result, target.format, target.style, args.top))
+    if target.format == "csv":
+        _warn(result.warnings)
+
+
+def run_comm(args: argparse.Namespace) -> None:
+    """``profiler comm PATH``."""
+    from profiler.report import output, render_comm
+
+    target = output.target(args.format, args.output, args.formats)
+    _check_outputs(args)
+    from profiler import api
+
+    result = api.comm(args.path, _options(args))
+    target.write(render_comm(result, target.format, target.style, args.top))
     if target.format == "csv":
         _warn(result.warnings)
 

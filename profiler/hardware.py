@@ -154,6 +154,11 @@ def identify_tpu(device_type: str | None) -> Chip | None:
     return _BY_KEY[key] if key else None
 
 
+def by_name(name: str | None) -> Chip | None:
+    """The chip that tables print as ``name``."""
+    return next((chip for chip in CHIPS if chip.name == name), None)
+
+
 def identify_gpu(
     vendor: str | None,
     compute_cap: tuple[int, int] | None,

@@ -9,6 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from profiler.results_comm import CommDelta as CommDelta
+from profiler.results_comm import CommDeltaRow as CommDeltaRow
+from profiler.results_comm import CommReport as CommReport
+from profiler.results_comm import CommRow as CommRow
+from profiler.results_comm import CommTotal as CommTotal
+from profiler.results_comm import WaitRow as WaitRow
+from profiler.results_comm import WholeRecording as WholeRecording
+from profiler.results_comm import WholeRow as WholeRow
 from profiler.results_memory import AllocatorRow as AllocatorRow
 from profiler.results_memory import MemoryCurve as MemoryCurve
 from profiler.results_memory import MemoryDelta as MemoryDelta
@@ -174,6 +182,7 @@ class Summary:
     compiler_tflops_per_step: float | None = None  # what XLA counted; custom calls may count 0
     tokens_per_s: float | None = None  # per device, by the mean step
     phases: tuple[PhaseRow, ...] = ()
+    whole: WholeRecording | None = None  # None for a compiled profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +359,7 @@ class Diff:
     findings: tuple[Finding, ...] = ()
     warnings: tuple[Note, ...] = field(default=())
     memory: MemoryDelta | None = None
+    communication: CommDelta | None = None
     effects: tuple[KnobEffect, ...] = ()
     loss: LossDelta | None = None
     suggestions: tuple[Finding, ...] = ()  # what to try next on the optimized side; points and times are upper bounds

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # one, copies by the runtime. `rank` is the family's place in the sweep (profiler.analysis.times). `near_stack` is the
 # scope of the nearest neighbour in the dataflow, where an op has no name stack of its own. `call_text` is the HLO text
 # of a custom kernel, where the recording has it. flops and bytes_accessed are per occurrence; null is unknown, never 0
-# for unknown.
+# for unknown. `groups` says of a collective which devices take part in it together, as its HLO text has it.
 OPS_COLUMNS = {
     "op_id": "Int32",
     "program": "String",
@@ -40,6 +40,7 @@ OPS_COLUMNS = {
     "source": "String",
     "shape": "String",
     "call_text": "String",
+    "groups": "String",
     "flops": "Int64",
     "bytes_accessed": "Int64",
 }
@@ -150,7 +151,8 @@ class Trace:
     """One side: its devices that recorded ops, their ops, spans and steps.
 
     ``programs`` maps (file, program id) to the HLO module, where the trace holds it. ``versions`` are what the trace
-    says of the software that made it. ``idle_devices`` are planes without a compute op.
+    says of the software that made it. ``idle_devices`` are planes without a compute op. ``modules`` are the programs'
+    executions per device, None where the trace has no line of them.
     """
 
     label: str
@@ -169,6 +171,7 @@ class Trace:
     warnings: tuple[Note, ...]
     recordings: int = 1
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    modules: tuple[Marks | None, ...] = ()
 
     @cached_property
     def op_table(self) -> pl.DataFrame:

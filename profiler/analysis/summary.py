@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from profiler.analysis import comm
 from profiler.analysis.hbm import peaks
 from profiler.analysis.kernels import KernelFacts, kernel_facts, kernel_rows
 from profiler.analysis.times import StepTimes, step_times
@@ -122,6 +123,7 @@ def measure(trace: Trace, options: Options) -> Measured:
         compiler_tflops_per_step=counted / 1e12 if counted else None,
         tokens_per_s=tokens / (mean * 1e-12) if tokens and mean else None,
         phases=phases(table, times),
+        whole=comm.whole(trace, times),
     )
     return Measured(trace, times, summary, tokens, peak)
 

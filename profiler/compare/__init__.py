@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.analysis import hbm
+from profiler.analysis import comm, hbm
 from profiler.analysis.summary import Measured
 from profiler.compare.advice import suggestions
 from profiler.compare.align import align
@@ -84,6 +84,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         suggestions=suggestions(optimized),
         loss=losses,
         memory=hbm.delta(baseline.trace, optimized.trace),
+        communication=comm.delta(baseline, optimized, work.scale),
     )
 
 

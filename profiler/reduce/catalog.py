@@ -11,6 +11,7 @@ import polars as pl
 
 from profiler.analysis import families
 from profiler.hlo import HloModule, Instruction, near_op_name
+from profiler.hlo.groups import groups_text
 from profiler.trace import OPS_COLUMNS
 
 FUSION_CATEGORY = {
@@ -80,6 +81,7 @@ class Catalog:
                 ("source", facts.source),
                 ("shape", facts.shape),
                 ("call_text", facts.hlo_text if kernel else None),
+                ("groups", groups_text(facts.hlo_text) if families.rank(family) == families.COMMUNICATION else None),
                 ("flops", entry.flops),
                 ("bytes_accessed", entry.bytes_accessed),
             ):

@@ -33,7 +33,7 @@ def merge(
     several_runs = len(side.recordings) > 1
     devices: list[Device] = []
     idle: list[Device] = []
-    frames, sums, lines, steps = [], [], [], []
+    frames, sums, lines, steps, executions = [], [], [], [], []
     programs: dict[tuple[str, str], HloModule] = {}
     offset = 0
     known: list[str] = []
@@ -67,6 +67,7 @@ def merge(
                     found, more = windows(each.timeline, part.ops, each.steps, part.annotations, each.modules, modules)
                     notes += more
                 steps.append(found)
+                executions.append(each.modules)
                 lines.append(replace(each.timeline, op=(each.timeline.op + offset).astype(np.int32)))
         idle += [_device(-1, each.name, part, each) for each in part.idle]
         offset += part.ops.height
@@ -97,6 +98,7 @@ def merge(
         versions={key: value for _, part in parts for key, value in part.versions.items()},
         warnings=tuple(dict.fromkeys(notes)),
         recordings=len(side.recordings),
+        modules=tuple(executions),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from profiler.analysis import families
 from profiler.reduce.catalog import Catalog, Entry
 from profiler.reduce.columns import distinct
+from profiler.reduce.pairs import with_pairs
 from profiler.reduce.part import DevicePart, Programs, sums_frame, timeline
 from profiler.trace import Marks
 from profiler.xplane import scan
@@ -63,7 +64,7 @@ def device_part(
         plane=plane.name,
         platform="tpu",
         stats=names.stats,
-        timeline=columns.timeline(),
+        timeline=with_pairs(columns.timeline(), catalog.entries),
         sums=sums_frame(sums),
         steps=marks(buffer, plane, names, "Steps", scans.origin_ns),
         modules=marks(buffer, plane, names, "XLA Modules", scans.origin_ns),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from profiler.api import OpTable
     from profiler.report.model import Document
     from profiler.report.output import Style
-    from profiler.results import ConfigDelta, Diff, Ladder, MemoryReport, Summary
+    from profiler.results import CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
 
 
@@ -114,6 +114,22 @@ def render_roofline(result: Roofline, format_name: str, style: Style, top: int |
     from profiler.report.roofline_view import roofline_document
 
     return _draw(roofline_document(result, top), format_name, style)
+
+
+def render_comm(report: CommReport, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler comm``: text, json, markdown or csv (the rows)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(report)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results import CommRow
+
+        return _encode(rows_csv(CommRow, report.rows, top))
+    from profiler.report.comm_view import comm_document
+
+    return _draw(comm_document(report, top), format_name, style)
 
 
 def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = None) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from profiler.report import units
+from profiler.report.comm_view import comm_blocks
 from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.kernels_diff import kernels_table, tiles_table
@@ -61,6 +62,7 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
         blocks.append(Line(f"Loss: {diff.loss.text}.", BAD if diff.loss.unchanged is False else DIM))
     blocks.append(Preformatted("Waterfall", tuple(waterfall_lines(waterfall(diff)))))
     blocks.append(contributions_table(diff, rows))
+    blocks.extend(comm_blocks(diff, top))
     blocks.extend(memory_blocks(diff, top))
     blocks.append(ops_table(diff, rows))
     blocks.append(Line(matched_text(diff), DIM))

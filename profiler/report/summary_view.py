@@ -26,9 +26,10 @@ from profiler.report.model import (
     name,
 )
 from profiler.report.wording import kernel_caption, kernel_title
-from profiler.results import Memory, Summary
+from profiler.results import Memory, Summary, WholeRecording
 
 DEFAULT_ROWS = 15
+WORTH_SAYING = 0.05  # of the recording
 ESTIMATE = "compiled, not recorded: every time is an estimate"
 
 
@@ -56,6 +57,8 @@ def _facts(summary: Summary) -> tuple[tuple[str, Cell], ...]:
     facts = [("file", name(summary.file)), ("kind", kind_cell(summary)), ("devices", name(devices_text(summary)))]
     facts.append((f"{summary.steps.unit}s", label(steps_text(summary))))
     facts.append(("busy", label(f"{units.percent(summary.busy_fraction)} of the {summary.steps.unit}")))
+    if summary.whole is not None and summary.steps.unit != "run":
+        facts.append(("whole recording", label(whole_text(summary.whole))))
     facts.append(("MFU", Cell(mfu_text(summary), BAD if impossible(summary.mfu) else STRONG)))
     if summary.tokens_per_s is not None:
         facts.append(("tokens/s per device", label(units.grouped(summary.tokens_per_s))))
@@ -94,6 +97,18 @@ def steps_text(summary: Summary) -> str:
         return f"{steps.count} ({steps.source}): {mean}; no spread from one sample"
     spread = f"{scale.show(steps.p10_ps)} to {scale.show(steps.p90_ps)}"
     return f"{steps.count} steady ({steps.source}): {mean}, median {scale.show(steps.median_ps)}, p10 to p90 {spread}"
+
+
+def whole_text(whole: WholeRecording) -> str:
+    """How long a device was recorded, how much of that it was busy, and what it waited for."""
+    text = f"{units.duration(whole.length_ps)} per device, {units.percent(whole.busy_ps / whole.length_ps)} busy"
+    waits = [
+        f"{units.percent(row.fraction)} is {row.kind} that no compute hides "
+        f"({units.percent(row.busy_fraction)} of busy time)"
+        for row in whole.rows
+        if row.fraction >= WORTH_SAYING
+    ]
+    return "; ".join([text, *waits[:2]]) if whole.length_ps else units.UNKNOWN
 
 
 def impossible(mfu: float | None) -> bool:
