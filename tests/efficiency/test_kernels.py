@@ -12,7 +12,7 @@ import pytest
 import profiler
 from profiler import api
 from profiler.analysis import kernelcalls
-from profiler.report import render_diff, render_kernels
+from profiler.report import render_diff, render_html, render_kernels
 from profiler.report.output import Style
 
 FORWARD = "jit(step)/jvp(student)/layers/while/body/self_attention/splash_mha_fwd_residuals/pallas_call"
@@ -175,6 +175,7 @@ def test_a_diff_shows_calls_rates_and_the_tiles_that_differ(program: Any, tmp_pa
     text = render_diff(diff, "text", Style()).decode()
     assert "Tiles and layouts that differ" in text
     assert "HEAD_DIM_MINOR" in text.partition("Tiles and layouts")[2]
+    assert "<small><bdi>q_layout HEAD_DIM_MINOR → SEQ_MINOR" in render_html(diff).decode()
     gone = replace(diff, optimized=replace(diff.optimized, kernels=()))
     assert "1 → 0" in render_diff(gone, "text", Style()).decode()
 
