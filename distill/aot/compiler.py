@@ -23,7 +23,7 @@ from distill.aot.errors import OutOfMemory, OutOfVmem, explain
 from distill.aot.topology import Topology, find
 from distill.config import Config, check_for_tpu
 from profiler.analysis.memory import Memory, memory
-from profiler.errors import ProfilerError, UsageError
+from profiler.errors import ProfilerError, UnreadableError, UsageError
 from profiler.hlo import HloModule, parse
 
 # (phase, seconds since the compile began, bytes of memory that the compiling process holds; None if unknown)
@@ -202,7 +202,10 @@ def _fits(dump: Dump, result_file: Path) -> bool:
     """Whether a compile in progress has said all that a quick one is for. One that runs out of memory soon says so."""
     if not dump.has_memory:
         return False
-    held = memory(parse(dump.program(whole=False) or b""))
+    try:
+        held = memory(parse(dump.program(whole=False) or b""))
+    except UnreadableError:  # still being written: on a busy machine the report can be there first
+        return False
     capacity = read_json(_target(result_file)).get("capacity_bytes")
     return held is not None and (capacity is None or held.allocated_bytes <= capacity)
 

@@ -335,7 +335,7 @@ def test_a_real_frontier_shows_what_keeping_the_context_saves_and_is_found_again
     assert cli.main(arguments) == 0
     first = capsys.readouterr()
     document = json.loads((tmp_path / "out" / "frontier.json").read_text())
-    assert [point["fits"] for point in document["points"]] == [True, False, True, False]
+    assert [point["fits"] for point in document["points"]] == [True, False, True, False], first.out
     assert "do not fit 8 devices" in document["points"][1]["problem"]
     kept, again = document["points"][0], document["points"][2]
     assert (kept["student_splash_forward_calls"], kept["rerun_splash_forward_calls"]) == (2, 0)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from distill.aot import Cache, pool
-from distill.aot.compiler import Compiled
+from distill.aot.compiler import Compiled, _fits
+from distill.aot.dump import Dump
 from distill.aot.pool import compile_all
 from distill.config import Config, load
 from profiler.errors import ProfilerError, UsageError
@@ -134,6 +135,15 @@ def test_an_interrupt_ends_all_that_run_and_starts_no_more(use, compiled):
         compile_all(CONFIGS, "v5e-4", finished=interrupt)
     assert time.monotonic() - begun < 10
     assert (compiler.started, compiler.ended) == (1, 1)
+
+
+def test_a_quick_compile_waits_for_a_program_that_is_still_being_written(tmp_path):
+    # Seen where two compile on a busy machine.
+    for name, data in (("hlo.pb", b"\x0a\xff\xff\x01half"), ("-memory-usage-report.pb", b"")):
+        (tmp_path / f"module_0003.jit_train_step.after_optimizations{'.' * (name[0] != '-')}{name}").write_bytes(data)
+    dump = Dump(tmp_path)
+    assert dump.has_memory
+    assert not _fits(dump, tmp_path / "result.json")
 
 
 def test_the_free_memory_of_this_machine_is_known_where_the_system_tells():
