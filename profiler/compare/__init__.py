@@ -11,7 +11,8 @@ from profiler.compare.comparable import check, same_work, work_of
 from profiler.compare.devicetime import unmarked_and_idle, without_idle
 from profiler.compare.effects import Per, effects, groups_of, parts_of, with_effects
 from profiler.compare.estimates import band, unseen, unseen_notes
-from profiler.compare.findings import Context, causes, counted_flops, layers, noise_of
+from profiler.compare.evidence import Context, layers, noise_of
+from profiler.compare.findings import causes, counted_flops
 from profiler.compare.knobs import config_delta
 from profiler.compare.loss import loss_delta, loss_notes
 from profiler.compare.noise import interval, significant, with_noise

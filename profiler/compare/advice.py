@@ -87,17 +87,23 @@ def _batch(side: Measured, room: int, used: int) -> list[Finding]:
 
 def _exposed(side: Measured) -> list[Finding]:
     """Communication and host transfers that no compute hides."""
-    step = side.times.step_ps
+    step, config = side.times.step_ps, _config(side)
     times: dict[tuple[str, str], float] = {}
     for row in side.summary.families:
         if row.category in ("communication", "transfer") and row.family != "async copy":
             key = row.family, row.category
             times[key] = times.get(key, 0.0) + row.time_ps_per_step
     return [
-        _finding(side, f"hide or shrink {family}: {time / step:.1%} of the {side.times.unit} waits for it", time, knobs)
+        _finding(
+            side,
+            f"hide or shrink {family}: {100 * time / step:.1f} % of the {side.times.unit} waits for it",
+            time,
+            knobs,
+        )
         for (family, category), time in times.items()
         if time >= EXPOSED * step
-        for knobs in [("decoder_layer_input",) if category == "transfer" else ("ici_fsdp_parallelism", "xla_flags")]
+        for keys in [("decoder_layer_input",) if category == "transfer" else ("ici_fsdp_parallelism", "xla_flags")]
+        for knobs in [tuple(key for key in keys if key in config)]
     ]
 
 
@@ -105,7 +111,7 @@ def _idle(side: Measured) -> list[Finding]:
     idle, step = side.times.idle_ps, side.times.step_ps
     if side.times.unit != "step" or idle < IDLE * step:
         return []
-    return [_finding(side, f"feed the device: it is idle {idle / step:.1%} of the step", idle, ())]
+    return [_finding(side, f"feed the device: it is idle {100 * idle / step:.1f} % of the step", idle, ())]
 
 
 def _config(side: Measured) -> Mapping[str, Any]:

@@ -12,55 +12,18 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from profiler.analysis.summary import Measured
-from profiler.compare.align import Alignment
-from profiler.compare.effects import RERUN, Group, Part, Per, cluster_text, knobs_text
+from profiler.compare.effects import RERUN, Group, Part, cluster_text, knobs_text
+from profiler.compare.evidence import Cause, Context, confidence_of, counts, halved, ops_texts, own_test, phases
 from profiler.compare.knob_table import CALLS, TIME
-from profiler.compare.phrases import arrow, calls, duration, gib, points, signed
-from profiler.compare.price import REMAT, Price, price_text
-from profiler.results import Contribution, Delta, Finding
-from profiler.runinfo import fact
+from profiler.compare.phrases import arrow, calls, duration, gib
+from profiler.compare.price import REMAT, price_text
+from profiler.results import Contribution, Finding
 
 SMALL = 0.005  # a change below this share of the step is no finding
 MAX_FINDINGS = 12
-NEGLIGIBLE = 1e-3  # of a change: a part below this is rounding, not a part
-MOST_OPS = 3
 MOST_FAMILIES = 3
 MEMORY_SHARE = 0.02  # of the capacity: a change of the peak below it is no finding
 PRICE = "HBM"
-FORWARD = ("forward", "student forward")
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One cause of the change: its name in the verdict, and the finding that explains it."""
-
-    label: str
-    finding: Finding
-
-
-@dataclass(frozen=True)
-class Context:
-    """What all findings are told by.
-
-    Attributes:
-        groups, parts: the knobs that differ and what each moves.
-        price: what HBM says.
-        per: what counts and times are per.
-        reference_ps: a step's device time.
-        noise_ps: half the interval of the step's change; None where the noise is unknown.
-        points_per_ps: MFU points per ps saved; None where the MFU delta is not split.
-        layers: of the model, where the run says so.
-    """
-
-    alignment: Alignment
-    groups: Sequence[Group]
-    parts: Sequence[Part]
-    price: Price
-    per: Per
-    reference_ps: float
-    noise_ps: float | None
-    points_per_ps: float | None
-    layers: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,11 +42,6 @@ class _Cluster:
     def mfu_points(self) -> float | None:
         values = [each.mfu_points for each in self.members]
         return None if None in values else sum(value or 0.0 for value in values)
-
-
-def noise_of(delta: Delta) -> float | None:
-    """How far the whole step's change is uncertain, ps."""
-    return None if delta.interval is None else (delta.interval[1] - delta.interval[0]) / 2 * delta.baseline_time_ps
 
 
 def causes(contributions: Sequence[Contribution], context: Context, baseline: Measured) -> tuple[Cause, ...]:
@@ -132,11 +90,6 @@ def counted_flops(baseline: Measured, optimized: Measured, growth: float) -> tup
     )
 
 
-def layers(side: Measured) -> float | None:
-    """Layers of the model, where the run says so."""
-    return fact(side.trace, "layers")
-
-
 def _order(finding: Finding, reference_ps: float) -> tuple[float, bool, float, str]:
     """By size in tenths of a per cent of the step; among equals what costs comes first."""
     time = finding.time_ps or 0.0
@@ -176,19 +129,19 @@ def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Co
         for family in families:
             own = [each for each in members if each.family == family]
             text = cluster_text(family, TIME, False, [_part(each) for each in own], context.per)
-            evidence.append(f"{text}{_phases(own)}")
+            evidence.append(f"{text}{phases(own)}")
     elif cluster.part == CALLS and members[0].phase == RERUN:
         parts = [_part(each) for each in members]
         label = what = f"{cluster_text(shown, CALLS, True, parts, context.per)}{through}"
-        evidence += _halved(members[0], contributions, context)
+        evidence += halved(members[0], contributions, context)
     else:
-        what = f"{shown}{_phases(members)}{through}"
+        what = f"{shown}{phases(members)}{through}"
         label = what if len({each.phase for each in members}) == 1 else f"{shown}{through}"
-        evidence += _counts(members, context)
+        evidence += counts(members, context)
     if group is None:
         may = next((part.owners for part in context.parts if part.of is members[0] and not part.sure), ())
         evidence += [f"no knob moves it at first hand; may come from {' or '.join(may)}"] if may else []
-    evidence += _ops(members, context.alignment)
+    evidence += ops_texts(members, context.alignment)
     before, after = (sum(getattr(each, f"{side}_time_ps") for each in members) for side in ("baseline", "optimized"))
     finding = Finding(
         f"{what}: {' → '.join(duration(before, after))}",
@@ -196,7 +149,7 @@ def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Co
         cluster.time_ps,
         tuple(knob.key for knob in group.knobs) if group is not None else (),
         tuple(evidence),
-        confidence_of(cluster.time_ps, context.noise_ps, own=_own(members)),
+        confidence_of(cluster.time_ps, context.noise_ps, own=own_test(members)),
     )
     return Cause(label, finding)
 
@@ -217,60 +170,6 @@ def _part(each: Contribution) -> Part:
     return Part(each, "", each.time_ps, each.mfu_points, (), False)
 
 
-def _phases(members: Sequence[Contribution]) -> str:
-    """ " (teacher, re-run)"; nothing where no phase can be told."""
-    phases = dict.fromkeys(each.phase for each in members)
-    return f" ({', '.join(phase or 'other' for phase in phases)})" if any(phases) else ""
-
-
-def _halved(each: Contribution, contributions: Sequence[Contribution], context: Context) -> list[str]:
-    """How often the re-run kernel runs with its forward pass: what "halved" means."""
-    forward = [other for other in contributions if other.family == each.family and other.phase in FORWARD]
-    if not forward or any(other.baseline_calls is None or other.optimized_calls is None for other in forward):
-        return []
-    before = (each.baseline_calls or 0.0) + sum(other.baseline_calls or 0.0 for other in forward)
-    after = (each.optimized_calls or 0.0) + sum(other.optimized_calls or 0.0 for other in forward)
-    text = f"with the forward pass {arrow(calls(before), calls(after))} calls per {context.per.unit}"
-    if before and abs(after / before - 0.5) < 0.005:
-        text += ", half as many"
-    if context.layers:
-        text += f"; per layer {arrow(calls(before / context.layers), calls(after / context.layers))}"
-    return [text]
-
-
-def _counts(members: Sequence[Contribution], context: Context) -> list[str]:
-    counted = [each for each in members if each.baseline_calls is not None and each.optimized_calls is not None]
-    if not counted:
-        return []
-    before, after = (sum(getattr(each, f"{side}_calls") for each in counted) for side in ("baseline", "optimized"))
-    texts = [f"calls {arrow(calls(before), calls(after))} per {context.per.unit}"]
-    by_calls, by_time = sum(e.calls_time_ps for e in members), sum(e.per_call_time_ps for e in members)
-    if min(abs(by_calls), abs(by_time)) > NEGLIGIBLE * abs(by_calls + by_time):
-        texts.append(f"{signed(by_calls)} from the number of calls, {signed(by_time)} from the time per call")
-    return texts
-
-
-def _own(members: Sequence[Contribution]) -> bool | None:
-    """Whether what makes most of a cause is more than the noise of its own times."""
-    return max(members, key=lambda each: abs(each.time_ps)).significant
-
-
-def confidence_of(time: float, noise: float | None, match: float = 1.0, own: bool | None = None) -> str:
-    """How sure a finding is; docs/matching.md.
-
-    "high" needs a change of more than the uncertainty of the whole step's change, and sure matches; "low" is one within
-    that uncertainty; "medium" is the rest, and all where the noise is unknown. ``own``: what the test of its own times
-    says, which is finer than that of the whole step.
-    """
-    if own is not None:
-        return "low" if not own else "high" if match >= 0.7 else "medium"
-    if noise is None:
-        return "medium" if match >= 0.6 else "low"
-    if abs(time) <= noise:
-        return "low"
-    return "high" if match >= 0.7 else "medium"
-
-
 def _memory(context: Context, baseline: Measured) -> Finding | None:
     """The price in HBM, where it is one."""
     price, capacity = context.price, baseline.summary.memory.capacity_bytes
@@ -286,19 +185,6 @@ def _memory(context: Context, baseline: Measured) -> Finding | None:
     knobs = tuple(knob.key for group in context.groups if group.memory for knob in group.knobs)
     title = f"HBM at the peak {arrow(*(gib(each) for each in price.peak))} ({gib(change, True)})"
     return Finding(title, None, None, knobs, tuple(evidence), "high")
-
-
-def _ops(members: Sequence[Contribution], alignment: Alignment) -> list[str]:
-    """The aligned ops that carry the change."""
-    wanted = pl.lit(False)
-    for each in members:
-        phase = pl.col("phase").is_null() if each.phase is None else pl.col("phase") == each.phase
-        wanted |= ((pl.col("family") == each.family) | (pl.col("baseline_family") == each.family)) & phase
-    texts = []
-    for row in alignment.ops.filter(wanted).head(MOST_OPS).iter_rows(named=True):
-        names = " → ".join(dict.fromkeys(name for name in (row["baseline_op"], row["optimized_op"]) if name))
-        texts.append(f"{row['match']}: {names} ({signed(row['delta_time_ps'])})")
-    return texts
 
 
 def _replaced_time(replaced: pl.DataFrame, each: Contribution, side: str) -> float:
@@ -339,6 +225,3 @@ def _replacements(context: Context) -> list[Cause]:
         )
         found.append(Cause(f"{row['baseline_family']} → {row['family']}", finding))
     return found
-
-
-__all__ = ["Cause", "Context", "causes", "confidence_of", "counted_flops", "layers", "noise_of", "points"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from profiler.analysis.summary import Measured
 from profiler.compare.attribute import Work
-from profiler.compare.findings import PRICE, Cause
+from profiler.compare.evidence import Cause
+from profiler.compare.findings import PRICE
 from profiler.compare.phrases import amount, duration, percent, points
 from profiler.results import Delta
 
