@@ -147,7 +147,7 @@ def groups(live: Iterable[LiveBuffer]) -> tuple[MemoryGroup, ...]:
     amounts: dict[str, int] = defaultdict(int)
     for each in live:
         amounts[each.group] += each.bytes
-    total = sum(amounts.values())
+    total = sum(amounts.values()) or 1
     return tuple(MemoryGroup(each, amounts[each], amounts[each] / total) for each in GROUPS if amounts.get(each))
 
 
@@ -155,7 +155,7 @@ def _stacks(live: Iterable[LiveBuffer]) -> tuple[MemoryStack, ...]:
     amounts: dict[str, int] = defaultdict(int)
     for each in live:
         amounts[each.place.stack] += each.bytes
-    total = sum(amounts.values())
+    total = sum(amounts.values()) or 1
     ordered = sorted(amounts, key=lambda stack: (not stack, -amounts[stack]))
     return tuple(MemoryStack(each or None, amounts[each], amounts[each] / total) for each in ordered)
 

@@ -90,9 +90,10 @@ def read(data: bytes) -> Buffers | None:
         peak, held = peak + more, held | groups
     most, _, events = max(traces, key=lambda each: each[0], default=(0, {}, []))  # there is one, as a rule
     for allocation in resident:
-        if allocation.assigned:
-            first = max(allocation.assigned, key=lambda each: each.size)
-            held[first.buffer] = frozenset(each.buffer for each in allocation.assigned if not each.offset)
+        assigned = [each for each in allocation.assigned if each.buffer in buffers]  # all, unless it is damaged
+        if assigned:
+            first = max(assigned, key=lambda each: each.size)
+            held[first.buffer] = frozenset(each.buffer for each in assigned if not each.offset)
             roles[first.buffer] = _role(allocation)
     return Buffers(
         peak_bytes=peak if traces else allocated,

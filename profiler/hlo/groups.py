@@ -90,7 +90,9 @@ def _by_axes(named: Any) -> Groups | None:
     names = [each.name.decode("utf-8", "replace") for each in named.mesh.axes]
     sizes = [each.size for each in named.mesh.axes]
     used = [each.mesh_axis_index for each in named.axes]
-    if math.prod(sizes) > MOST_IDS or any(not 0 <= index < len(sizes) for index in used):
+    if math.prod(sizes) > MOST_IDS or min(sizes) <= 0 or len(set(used)) < len(used):
+        return None
+    if any(not 0 <= index < len(sizes) for index in used):
         return None
     if any(each.sub_axis_info for each in named.axes) or named.mesh.device_ids:
         return None
@@ -126,7 +128,9 @@ def parse_groups(text: str) -> Groups | None:
 
 def _iota(shape: tuple[int, int], dims: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], ...] | None:
     count = math.prod(dims)
-    if count != math.prod(shape) or not 0 < count <= MOST_IDS or (order and sorted(order) != list(range(len(dims)))):
+    if count != math.prod(shape) or not 0 < count <= MOST_IDS or min(*dims, *shape) <= 0:
+        return None
+    if order and sorted(order) != list(range(len(dims))):
         return None
     ids: NDArray[np.int64] = np.arange(count).reshape(dims)
     return tuple(map(tuple, (ids.transpose(order) if order else ids).reshape(shape).tolist()))
@@ -145,7 +149,7 @@ def axes_of(groups: Groups, mesh: Mapping[str, int]) -> str | None:
     ids = groups.ids or (tuple(range(devices)),)
     if sum(len(each) for each in ids) != devices and not groups.pairs:
         return None
-    if max(max(each, default=0) for each in ids) >= devices:
+    if any(not 0 <= number < devices for each in ids for number in each):
         return None
     spanned = _spanned(ids, sizes)
     used = [index for index, size in enumerate(sizes) if spanned[index] and size > 1]
@@ -161,6 +165,6 @@ def _spanned(ids: Sequence[Sequence[int]], sizes: tuple[int, ...]) -> list[bool]
     spanned = [False] * len(sizes)
     for each in ids:
         coordinates = np.unravel_index(np.asarray(each, np.int64), sizes)
-        for axis, values in enumerate(coordinates):
+        for axis, values in enumerate(coordinates if len(each) else ()):
             spanned[axis] = spanned[axis] or bool((values != values[0]).any())
     return spanned

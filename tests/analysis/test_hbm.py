@@ -229,6 +229,17 @@ def test_groups_stacks_and_tensors_each_sum_to_the_peak(
         assert len(found.curve.points) <= hbm.MOST_POINTS
 
 
+def test_a_damaged_plan_is_read_as_far_as_it_goes(make_plan: Plan) -> None:
+    ops = [(1, "parameter", "params['w']"), (2, "fusion", f"{FORWARD}/mul"), (3, "fusion", f"{BACKWARD}/mul")]
+    module = parse(make_plan(ops, [("allocate", 2), ("share", 3, 2), ("free", 2)], resident={1: "argument"}))
+    plan = module.buffer_assignment
+    for position in range(len(plan)):
+        for value in (0, 0x7F, 0xFF):
+            damaged = plan[:position] + bytes([value]) + plan[position + 1 :]
+            broken = HloModule(module.name, module.id, module.entry, module.proto, damaged)
+            hbm.report(trace_of(broken))
+
+
 def test_a_diff_of_plans_sums_to_the_change_of_the_peak(make_module: Make) -> None:
     ops = [(1, "parameter", "params['w']"), (2, "fusion", f"{FORWARD}/a/mul"), (3, "fusion", f"{BACKWARD}/b/mul")]
     base = make_module(ops, [("allocate", 2)], resident={1: "argument"})
