@@ -20,6 +20,7 @@ from profiler.hlo import Instruction
 from profiler.hlo.schema import ELEMENT_TYPES
 
 TILES_ATTRIBUTE = "kernel_tiles"
+BLOCKS = ("executed_blocks", "blocks")  # in the same object: of splash's square, how many blocks run, and of how many
 LAYOUTS = {1: "HEAD_DIM_MINOR", 2: "SEQ_MINOR"}  # tokamax's QKVLayout
 Tile = int | str | list[int]
 Tiles = dict[str, Tile]
@@ -89,8 +90,9 @@ class Call:
 
     def tiles(self, family: str) -> Tiles:
         """Tile sizes, blocks and layouts; empty where nothing says."""
-        noted = {str(key): value for key, value in self.facts.items() if _is_tile(value)}
-        return noted or (_splash(self.settings, family) if "splash" in family else {}) or _in_name(self.name)
+        noted = {str(key): value for key, value in self.facts.items() if key not in BLOCKS and _is_tile(value)}
+        settings = _splash(self.settings, family) if "splash" in family else {}
+        return {**settings, **noted} or _in_name(self.name)
 
 
 def of_instruction(instruction: Instruction) -> Call:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from profiler.analysis.kernelcalls import Array, Call
+from profiler.analysis.kernelcalls import BLOCKS, Array, Call
 
 # Where FLOPs come from: codes for programs, and what they mean.
 SOURCES = {
@@ -116,7 +116,7 @@ def _rows(array: Array, layout: str) -> tuple[int, int]:
 
 def _blocks(call: Call, family: str, queries: int, keys: int) -> tuple[int, int] | None:
     """(blocks that run, all blocks), where the list of blocks in front of the operands is shorter than all."""
-    run, every = call.facts.get("executed_blocks"), call.facts.get("blocks")
+    run, every = (call.facts.get(key) for key in BLOCKS)
     if isinstance(run, int) and isinstance(every, int) and 0 < run <= every:
         return run, every
     tiles = call.tiles(family)

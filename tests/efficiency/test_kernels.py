@@ -81,6 +81,13 @@ def test_without_a_list_of_blocks_the_source_says_what_is_assumed(
     assert any(note.code == "causal_assumed" for note in result.warnings) == (source == "causal")
 
 
+def test_blocks_noted_beside_the_call_count_before_its_list(program: Any, tmp_path: Path) -> None:
+    notes = settings(block_q=256, block_kv=256, q_layout=1) | {"kernel_tiles": '{"executed_blocks": 7, "blocks": 16}'}
+    (row,) = profiler.kernels(splash(program, rows=16, attributes=notes).write(tmp_path / "a.xplane.pb")).kernels
+    assert (row.flops_per_call, row.flops_sources) == (SQUARE * 7 / 16, ("blocks",))
+    assert row.tiles == ({"block_q": 256, "block_kv": 256, "q_layout": "HEAD_DIM_MINOR"},)
+
+
 def test_a_fused_backward_takes_its_own_blocks_and_five_matmuls(program: Any, tmp_path: Path) -> None:
     notes = settings(block_q=256, block_q_dkv=512, block_kv_dkv=512, block_kv_dkv_compute=256)
     made = splash(program, rows=3, stack=BACKWARD, attributes=notes)
