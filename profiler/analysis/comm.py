@@ -170,13 +170,16 @@ def _rows(
         known = size[row]
         size[row] = None if known is None or fact.bytes is None else known + fact.bytes * count
     flying = _in_flight(trace, times, lambda op: key(op) if op in facts else ("transfer", families[op], None))
+    lines = [timeline.op[timeline.lane < 0] for timeline in trace.timelines]
+    seen = {key(op) for op in np.unique(np.concatenate(lines)).tolist() if op in facts} if lines else set()
     rows = []
     for row in dict.fromkeys([*exposed, *flying]):
         if not row[1] or not (calls[row] or exposed[row] or flying.get(row)):
             continue  # a total, or what no step has
         span = max(flying.get(row, 0.0), exposed[row])  # equal but for rounding where nothing is hidden
         amount = size[row] if calls[row] else None
-        rate = amount / span * 1e12 if amount and span else None
+        timed = row[1] != "async copy" or row in seen  # else only its start and done are known, not what lies between
+        rate = amount / span * 1e12 if amount and span and timed else None
         share = rate / link if rate and link and row[0] == "communication" else None
         members = sizes[row].pop() if len(sizes[row]) == 1 else None
         rows.append(CommRow(*row, members, calls[row], amount, span, exposed[row], span - exposed[row], rate, share))

@@ -226,6 +226,8 @@ def _changes(diff: Diff) -> Table:
         )
         for row in rows
     ]
+    small = SMALL * max(diff.delta.baseline_time_ps, diff.delta.optimized_time_ps)
+    shown = [pair for pair in pairs if max(time or 0.0 for time in pair[1]) >= small]
     scale = units.time_scale(time for _, total, *_ in pairs for time in total)
     sums = [sum(exposed[side] or 0.0 for _, _, exposed, _ in pairs) for side in (0, 1)]
 
@@ -255,7 +257,7 @@ def _changes(diff: Diff) -> Table:
                 change(exposed),
                 both(hidden),
             )
-            for row, total, exposed, hidden in pairs
+            for row, total, exposed, hidden in shown
         ),
         total=(
             label("sum of exposed", STRONG),
@@ -266,4 +268,5 @@ def _changes(diff: Diff) -> Table:
             label(""),
         ),
         caption=f"{basis(diff)}; what is exposed is what the split above calls exposed",
+        more=f"{len(pairs) - len(shown)} smaller, in the sum" if len(shown) < len(pairs) else None,
     )

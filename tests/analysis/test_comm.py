@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -404,4 +403,5 @@ def test_the_serving_pairs_all_reduces_are_exposed(recordings: Path) -> None:
     row = rows(found)["all-reduce", None]
     assert row.exposed_ps == pytest.approx(3.43e9, rel=0.01)
     assert row.group_size == 2
-    assert replace(row, hidden_ps=0.0).hidden_ps == 0.0
+    # Without an async line nobody knows how long a copy within the device took: no bandwidth is made up.
+    assert rows(found)["async copy", None].bytes_per_s is None
