@@ -8,6 +8,7 @@ from profiler.report import units
 from profiler.report.comm_view import comm_blocks
 from profiler.report.diff_tables import contributions_table, ops_table
 from profiler.report.figures import waterfall, waterfall_lines
+from profiler.report.findings_view import findings_items, first, suggestions_items
 from profiler.report.kernels_diff import kernels_table, tiles_table
 from profiler.report.knobs_view import DEFAULT_KNOBS, effects_items, knobs_table
 from profiler.report.memory_view import memory_blocks
@@ -21,7 +22,6 @@ from profiler.report.model import (
     Column,
     Document,
     Facts,
-    Items,
     Line,
     Notes,
     Preformatted,
@@ -33,12 +33,9 @@ from profiler.report.model import (
 )
 from profiler.report.summary_view import ESTIMATE, devices_text, impossible, memory_rows, mfu_text
 from profiler.report.wording import EQUAL_WORK, sides
-from profiler.results import Diff, Finding, Note, Summary
+from profiler.results import Diff, Note, Summary
 
 DEFAULT_ROWS = 15
-MOST_FINDINGS = 5
-MOST_EVIDENCE = 4
-MOST_NAMED = 6  # knobs of a finding; more of them are in the table
 
 
 def diff_document(diff: Diff, top: int | None = None) -> Document:
@@ -62,25 +59,30 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
         blocks.append(Line(f"Loss: {diff.loss.text}.", BAD if diff.loss.unchanged is False else DIM))
     blocks.append(Preformatted("Waterfall", tuple(waterfall_lines(waterfall(diff)))))
     blocks.append(contributions_table(diff, rows))
+    if diff.findings:
+        blocks.append(first(findings_items(diff), rows))
+    blocks.extend(_knobs(diff, top))
+    if diff.suggestions:
+        blocks.append(first(suggestions_items(diff), rows))
     blocks.extend(comm_blocks(diff, top))
     blocks.extend(memory_blocks(diff, top))
-    blocks.append(ops_table(diff, rows))
-    blocks.append(Line(matched_text(diff), DIM))
     kernels = (kernels_table(diff), tiles_table(diff))
     blocks.extend(table if rows is None else capped(table, rows, ALL_ROWS) for table in kernels if table.rows)
-    if diff.knobs:
-        most = limit(top, DEFAULT_KNOBS)
-        knobs = knobs_table(diff, all_keys=most is None)
-        blocks.append(knobs if most is None else capped(knobs, most, ALL_ROWS))
-        if diff.effects:
-            blocks.append(effects_items(diff))
-    if diff.findings:
-        blocks.append(_first(findings_items(diff), rows))
-    if diff.suggestions:
-        blocks.append(_first(suggestions_items(diff), rows))
+    blocks.append(ops_table(diff, rows))
+    blocks.append(Line(matched_text(diff), DIM))
     for side, summary in sides(diff):
         blocks.append(Notes(f"Warnings about the {side} recording", side_warnings(diff, summary), folded=True))
     return Document("profiler diff", tuple(blocks))
+
+
+def _knobs(diff: Diff, top: int | None) -> list[Block]:
+    """The configuration that differs, and what was seen of it."""
+    if not diff.knobs:
+        known = all((side.run_info or {}).get("config") for _, side in sides(diff))
+        return [Line("The configurations are the same: no knob explains a change.", DIM)] if known else []
+    most = limit(top, DEFAULT_KNOBS)
+    table = knobs_table(diff, all_keys=most is None)
+    return [table if most is None else capped(table, most, ALL_ROWS), *([effects_items(diff)] if diff.effects else [])]
 
 
 def side_text(summary: Summary) -> str:
@@ -260,6 +262,8 @@ def noise_text(diff: Diff) -> str:
     if not significant:
         return f"~ not significant: the interval {low} to {high} of the time ratio holds 1"
     base, opt = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
+    if width == 0 and diff.baseline.kind == diff.optimized.kind == "compiled" and diff.delta.band is None and base:
+        return f"time ratio {units.fixed(opt / base, 3)}; estimates have no noise"
     if diff.delta.band is not None and base:
         low, high = (units.fixed(end, 3) for end in diff.delta.band)
         return f"time ratio {units.fixed(opt / base, 3)}; {low} to {high} over the ranges of the estimates' constants"
@@ -274,36 +278,3 @@ def matched_text(diff: Diff) -> str:
         f"(baseline {units.percent(diff.baseline_matched_fraction)}, "
         f"optimized {units.percent(diff.optimized_matched_fraction)})."
     )
-
-
-def _first(findings: Items, rows: int | None) -> Items:
-    """The largest findings with their first evidence; ``--top 0`` shows all of both."""
-    if rows is None:
-        return findings
-    hidden = len(findings.items) - MOST_FINDINGS
-    items = tuple((head, details[:MOST_EVIDENCE]) for head, details in findings.items[:MOST_FINDINGS])
-    more = f"{hidden} more (--top 0 shows all)" if hidden > 0 else None
-    return Items(findings.title, items, more)
-
-
-def findings_items(diff: Diff) -> Items:
-    """Causes with their evidence."""
-    return Items("Findings", _items(diff.findings))
-
-
-def suggestions_items(diff: Diff) -> Items:
-    """What the optimized side's own figures leave to gain."""
-    return Items("What to try next on the optimized side: each by itself, gains at most", _items(diff.suggestions))
-
-
-def _items(findings: tuple[Finding, ...]) -> tuple[tuple[Cell, tuple[str, ...]], ...]:
-    items = []
-    for finding in findings:
-        effect = [f"{units.points(finding.mfu_points)} MFU points"] if finding.mfu_points is not None else []
-        if finding.time_ps is not None and not effect:
-            scale = units.time_scale((finding.time_ps,))
-            effect.append(f"{scale.delta(finding.time_ps)} {scale.unit}")
-        effect.append(f"{finding.confidence} confidence")
-        knobs = (f"knobs: {', '.join(finding.knobs)}",) if 0 < len(finding.knobs) <= MOST_NAMED else ()
-        items.append((Cell(f"{finding.title} ({', '.join(effect)})", STRONG), (*knobs, *finding.evidence)))
-    return tuple(items)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from profiler.report import diff_tables, diff_view, knobs_view, side_tables, units
+from profiler.report import diff_tables, diff_view, findings_view, knobs_view, side_tables, units
 from profiler.report.figures import waterfall, waterfall_svg
 from profiler.report.json_ import plain
 from profiler.report.model import BAD, GOOD, Cell, Table, capped
@@ -93,8 +93,8 @@ def diff_page(diff: Diff) -> str:
         wide=Markup(waterfall_svg(figure, 1000, "waterfall-wide")),  # escapes its own text
         narrow=Markup(waterfall_svg(figure, 360, "waterfall-narrow")),
         contributions=diff_tables.contributions_table(diff, MOST_ROWS),
-        findings=diff_view.findings_items(diff).items[:MOST_NOTES],
-        suggestions=diff_view.suggestions_items(diff),
+        findings=findings_view.findings_items(diff).items[:MOST_NOTES],
+        suggestions=findings_view.suggestions_items(diff),
         families=capped(side_tables.families_table(diff), MOST_ROWS),
         kernels=capped(side_tables.kernels_table(diff), MOST_ROWS),
         reruns=capped(side_tables.rerun_table(diff), MOST_ROWS),

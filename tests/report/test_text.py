@@ -62,10 +62,10 @@ def test_the_verdict_comes_first_and_comparability_before_any_figure(
         "step time (mean)",
         "What the change is made of",
         "sum = delta",
+        "Findings",
+        "Configuration that differs",
         "Ops that changed most",
         "Matched or replaced: 98.1 %",
-        "Configuration that differs",
-        "Findings",
         "Warnings about the baseline",
     ]
     places = [text.index(part) for part in order]
