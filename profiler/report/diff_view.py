@@ -11,7 +11,7 @@ from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.findings_view import findings_items, first, suggestions_items
 from profiler.report.kernels_diff import kernels_table, tiles_table
 from profiler.report.knobs_view import DEFAULT_KNOBS, effects_items, knobs_table
-from profiler.report.memory_view import memory_blocks
+from profiler.report.memory_diff import memory_blocks
 from profiler.report.model import (
     ALL_ROWS,
     BAD,

@@ -16,31 +16,25 @@ from profiler.report.model import (
     Column,
     Document,
     Facts,
-    Line,
     Notes,
     Preformatted,
     Table,
     capped,
-    delta,
     label,
     limit,
     name,
 )
 from profiler.report.plot import Plot, plot_lines
 from profiler.results import (
-    Diff,
     MemoryCurve,
-    MemoryDelta,
     MemoryGroup,
     MemoryPoint,
     MemoryReport,
     MemoryTensor,
-    MemoryTensorDelta,
 )
 
 DEFAULT_ROWS = 20
 DEFAULT_PROGRAMS = 5
-DEFAULT_CHANGES = 12
 OUTSIDE = "outside the layers"
 SMALL = 0.0005  # of the peak: shows as 0.0 %
 
@@ -182,7 +176,7 @@ def _tensors(report: MemoryReport) -> Table:
         tuple(
             (
                 name(_tensor_name(row)),
-                label(_group_text(row.group, row.part)),
+                label(group_text(row.group, row.part)),
                 label(row.stack or "–", DIM),
                 name(row.shape),
                 label(units.number(row.count)),
@@ -201,7 +195,7 @@ def _tensor_name(row: MemoryTensor) -> str:
     return " ".join(filter(None, (row.instruction, f"({leaf})" if leaf and leaf != row.instruction else ""))) or "–"
 
 
-def _group_text(group: str, part: str | None) -> str:
+def group_text(group: str, part: str | None) -> str:
     """The group, with what is finer about it: whose parameters, which phase computes it."""
     if group == TEMPORARIES and part:
         return part if part.startswith("copy of") else f"{group}, {part}"
@@ -298,77 +292,4 @@ def _allocators(report: MemoryReport) -> Table:
             for row in report.allocators
         ),
         caption="window peak = reserved + allocated at that moment; the lifetime peak leaves reserved bytes out",
-    )
-
-
-# --- in a diff --------------------------------------------------------------------------------------------------------
-
-
-def memory_blocks(diff: Diff, top: int | None) -> list[Block]:
-    """The tables of a diff; none where a side has no static peak."""
-    found = diff.memory
-    if found is None:
-        return []
-    if not any(row.baseline_bytes != row.optimized_bytes for row in found.groups):
-        return [Line("HBM at the static peak: the same on both sides, group by group.", DIM)]
-    most = limit(top, DEFAULT_CHANGES)
-    changes = _changes(found)
-    return [_group_deltas(found), changes if most is None else capped(changes, most, ALL_ROWS)]
-
-
-def _group_deltas(found: MemoryDelta) -> Table:
-    sums = [sum(row.baseline_bytes for row in found.groups), sum(row.optimized_bytes for row in found.groups)]
-    scale = units.byte_scale(sums)
-
-    def cells(base: int | None, opt: int | None, lower_is_better: bool = True) -> tuple[Cell, ...]:
-        change = opt - base if base is not None and opt is not None else None
-        return label(scale.show(base)), label(scale.show(opt)), delta(scale.delta(change), change, lower_is_better)
-
-    ordered = sorted(found.groups, key=lambda row: -abs(row.optimized_bytes - row.baseline_bytes))
-    rows = [
-        (label(row.group), *cells(row.baseline_bytes, row.optimized_bytes))
-        for row in ordered
-        if max(row.baseline_bytes, row.optimized_bytes) >= SMALL * max(sums)
-    ]
-    lost = (found.baseline_fragmentation_bytes, found.optimized_fragmentation_bytes)
-    room = (found.baseline_headroom_bytes, found.optimized_headroom_bytes)
-    beside = [(label("fragmentation, on top", DIM), *cells(*lost))]
-    if room != (None, None):
-        beside.append((label("headroom to the limit", DIM), *cells(*room, lower_is_better=False)))
-    return Table(
-        "HBM at the peak",
-        (Column("group", numeric=False), *(Column(f"{title} {scale.unit}") for title in ("base", "opt", "Δ"))),
-        (*rows, *beside),
-        total=(label("sum of the groups = static peak", STRONG), *cells(sums[0], sums[1])),
-        caption="the static peak of each side's largest program; groups too small to show are in the sum",
-    )
-
-
-def _changes(found: MemoryDelta) -> Table:
-    scale = units.byte_scale(value for row in found.tensors for value in (row.baseline_bytes, row.optimized_bytes))
-    return Table(
-        "Tensors at the peak that came, went or changed",
-        (
-            Column("", numeric=False),
-            Column("tensor", numeric=False),
-            Column("group", numeric=False),
-            Column("shape", numeric=False, minor=True),
-            *(Column(f"{title} {scale.unit}") for title in ("base", "opt", "Δ")),
-        ),
-        tuple(_change_row(row, scale) for row in found.tensors),
-    )
-
-
-def _change_row(row: MemoryTensorDelta, scale: units.Scale) -> tuple[Cell, ...]:
-    change = row.optimized_bytes - row.baseline_bytes
-    base, opt = row.baseline_shape, row.optimized_shape
-    both = base and opt and base != opt
-    return (
-        label(row.change),
-        name(row.tensor or f"unnamed, {row.stack or OUTSIDE}"),
-        label(_group_text(row.group, row.part)),
-        Cell(base or opt or "–", name=True, to=opt if both else None),
-        label(scale.show(row.baseline_bytes)),
-        label(scale.show(row.optimized_bytes)),
-        delta(scale.delta(change), change),
     )
