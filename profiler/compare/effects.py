@@ -17,6 +17,7 @@ from profiler.results import Contribution, Knob, KnobEffect
 
 SMALL = 0.005  # a part below this share of the step is no visible effect
 MOST_CLUSTERS = 3
+MOST_VALUE = 40  # characters of a value within a sentence
 RERUN = "re-run"
 REST = "rest"
 
@@ -203,8 +204,16 @@ def knobs_text(knobs: Sequence[Knob]) -> str:
     """Knobs of one group in a few words: "context=device", "12 grouped matmul tiles"."""
     kept = [knob for knob in knobs if knob.key != "remat_policy"] or list(knobs)
     if len(kept) <= 2:
-        return ", ".join(f"{knob.key}={knob.optimized}" if knob.optimized is not None else knob.key for knob in kept)
+        return ", ".join(_setting(knob) for knob in kept)
     return f"{len(kept)} {knobs[0].group or 'knobs'}"
+
+
+def _setting(knob: Knob) -> str:
+    """ "context=device"; a long value is cut."""
+    if knob.optimized is None:
+        return knob.key
+    text = str(knob.optimized).lower() if isinstance(knob.optimized, bool) else str(knob.optimized)
+    return f"{knob.key}={text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + '…'}"
 
 
 __all__ = ["Group", "Part", "effects", "groups_of", "knobs_text", "parts_of", "points", "with_effects"]

@@ -65,7 +65,8 @@ class Entry:
     def targets(self) -> tuple[str, ...]:
         """What the knob can move, in words."""
         rest = ("whatever else changed" if self.moves else "everything",) if self.rest else ()
-        return (*(str(each) for each in self.moves), *rest, *(("HBM",) if self.memory else ()))
+        others = (("HBM",) if self.memory else ()) + (("what is learned",) if self.learns else ())
+        return (*(str(each) for each in self.moves), *rest, *others)
 
 
 COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective")

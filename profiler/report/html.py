@@ -34,6 +34,8 @@ MOST_OPS = 2000
 OPS_BUDGET_BYTES = 1_500_000  # the whole page stays under 2.5 MB
 MOST_ROWS = 80
 MOST_NOTES = 40
+MOST_EFFECTS = 30
+MOST_SUGGESTIONS = 10
 MOST_FACTS = 60
 NAME_WIDTH = 120
 TITLE_WIDTH = 300
@@ -72,6 +74,7 @@ def diff_page(diff: Diff) -> str:
     figure = waterfall(diff)
     rows, hidden = _op_rows(diff)
     headline = diff_view.headline_table(diff)
+    suggestions = findings_view.suggestions_items(diff)
     return environment.get_template(
         "report.html"
     ).render(
@@ -88,13 +91,13 @@ def diff_page(diff: Diff) -> str:
         headline=replace(headline, caption=None),
         noise=headline.caption,
         knobs=capped(knobs_view.knobs_table(diff, all_keys=True), MOST_ROWS) if diff.knobs else None,
-        effects=knobs_view.effects_items(diff).items[:MOST_NOTES],
+        effects=knobs_view.effects_items(diff).items[:MOST_EFFECTS],
         figure=figure,
         wide=Markup(waterfall_svg(figure, 1000, "waterfall-wide")),  # escapes its own text
         narrow=Markup(waterfall_svg(figure, 360, "waterfall-narrow")),
         contributions=diff_tables.contributions_table(diff, MOST_ROWS),
         findings=findings_view.findings_items(diff).items[:MOST_NOTES],
-        suggestions=findings_view.suggestions_items(diff),
+        suggestions=replace(suggestions, items=suggestions.items[:MOST_SUGGESTIONS]),
         families=capped(side_tables.families_table(diff), MOST_ROWS),
         kernels=capped(side_tables.kernels_table(diff), MOST_ROWS),
         reruns=capped(side_tables.rerun_table(diff), MOST_ROWS),

@@ -72,7 +72,7 @@ def effects_items(diff: Diff) -> Items:
         if each.group == "rest":
             head = "Moved by no knob at first hand"
         else:
-            head = "; ".join(change_text([by_key[key] for key in each.knobs]))
+            head = "; ".join(change_text([by_key[key] for key in each.knobs if key in by_key]))
         if each.mfu_points is not None and each.status != "seen":  # whose text has them
             head += f" ({units.points(each.mfu_points)} points)"
         items.append((Cell(head, STRONG, name=True), (each.text,)))
@@ -116,7 +116,8 @@ def value_text(value: Any) -> str:
 
 
 def _value(knob: Knob, side: str) -> Cell:
-    value = value_text(getattr(knob, side))
+    given = getattr(knob, side)
+    value = str(given) if knob.source == "xla_flags" and isinstance(given, str) else value_text(given)
     if getattr(knob, f"{side}_set"):
         return name(value)
     if getattr(knob, f"{side}_default"):

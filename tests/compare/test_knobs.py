@@ -10,7 +10,7 @@ import pytest
 
 from profiler import api
 from profiler.compare.attribute import Work, contributions
-from profiler.compare.effects import Per, effects, groups_of, parts_of
+from profiler.compare.effects import Per, effects, groups_of, knobs_text, parts_of
 from profiler.compare.knob_table import entry, table
 from profiler.compare.knobs import config_delta, xla_flags
 from profiler.compare.price import Price
@@ -184,3 +184,23 @@ def test_what_no_estimate_sees_is_not_estimated() -> None:
 def test_what_two_groups_move_is_shared() -> None:
     found, _ = seen(delta({"a": 1}, {"a": 1, "remat_policy": "custom", "gradient_accumulation_steps": 2}).knobs)
     assert found["rematerialisation"].shared == ("gradient_accumulation_steps",)
+
+
+def test_a_value_of_any_length_stays_a_part_of_a_sentence() -> None:
+    (knob,) = delta({"a": 1, "dtype": "x"}, {"a": 1, "dtype": ["y"] * 1000}).knobs
+    assert len(knobs_text([knob])) < 60
+    assert knobs_text(delta({"a": 1}, {"a": 1, "use_tokamax_splash": True}).knobs) == "use_tokamax_splash=true"
+
+
+def test_keys_and_values_of_any_kind_are_compared() -> None:
+    found = delta(
+        {1: {"a": [1, {}]}, "nan": float("nan"), "b": True}, {1: {"a": [1, {"x": 2}]}, "nan": float("nan"), "b": 1}
+    )
+    assert set(changes(found)) == {"1.a", "b"}
+    assert json.loads(render_config(found, "json", Style()))["same"] == 1
+    assert config_delta({"config": [1], "mesh": "x", "xla_flags": 3}, {"config": None}).knobs == ()
+
+
+def test_a_key_that_only_moves_what_is_learned_says_so() -> None:
+    (knob,) = delta({"learning_rate": 1e-4}, {"learning_rate": 2e-4}).knobs
+    assert knob.moves == ("what is learned",)

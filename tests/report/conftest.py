@@ -238,6 +238,18 @@ class Make:
                 ),
                 results.Finding("gmm tiles", 0.9, None, ("wi_tile_fwd_embed_dim",), ("3.3 ms a call",), "medium"),
             ),
+            effects=(
+                results.KnobEffect(
+                    "rematerialisation", ("remat_policy", "context"), "seen",
+                    "splash forward re-runs 48 → 0 per step, +1.62 MFU points", 1.62, -402 * MS, 12 * GIB,
+                ),
+                results.KnobEffect("splash layouts", ("sa_q_layout",), "none seen", "no visible effect", 0.01, -1.0),
+                results.KnobEffect("rest", (), "no knob", "idle 186 → 161 ms", 0.1, -25 * MS),
+            ),
+            suggestions=(results.Finding("keep moe_mlpwo", 0.5, -100 * MS, ("moe_mlpwo",), ("8 GiB",), "medium"),),
+            loss=results.LossDelta(
+                "steps", False, 0.03, 0.01, 14, 20, (3.0, 2.0), (3.0, 2.1), None, (20.0, 8.0), (), "differs by 3 %"
+            ),
             warnings=(results.Note("batch-differs", "the batch size differs: judged per model FLOP, not per step"),),
         )  # fmt: skip
 
@@ -322,6 +334,9 @@ class Make:
             ops=op_frame([{k: _utf8(v) for k, v in row.items()} for row in rows]),
             knobs=tuple(results.Knob(name, name, [name]) for name in names),
             findings=tuple(results.Finding(name, 1.0, None, (name,), (name,)) for name in names),
+            suggestions=tuple(results.Finding(name, 1.0, None, (name,), (name,)) for name in names),
+            effects=tuple(results.KnobEffect(name, (name,), "seen", name, 1.0, 1.0) for name in names),
+            loss=replace(diff.loss, text=wide, settings=names),
             warnings=notes,
         )
 

@@ -152,7 +152,7 @@ def test_an_absent_key_and_a_null_are_told_apart(make: Any) -> None:
     )
     rows = [(row[1].text, row[2].text) for row in knobs_table(replace(make.training(), knobs=knobs)).rows]
     assert rows == [
-        ("default (unknown)", "1"), ("default 512", "1024"), ("not set", '"1"'), ("null", '"null"'),
+        ("default (unknown)", "1"), ("default 512", "1024"), ("not set", "1"), ("null", '"null"'),
         ("4", '"4"'), ("true", '"true"'), ('""', '"not set"'),
     ]  # fmt: skip
 
