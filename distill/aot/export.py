@@ -69,6 +69,7 @@ def export_profile(
             "xla_flags": compiled.flags.split(),
             "versions": {name: version for name, version in compiled.versions.items() if version},
             "quick": compiled.quick or coarse,
+            "hbm_capacity_bytes": compiled.capacity_bytes,
         },
         static_peak_bytes=compiled.memory.peak_bytes,
         host_bytes=compiled.memory.host_bytes,

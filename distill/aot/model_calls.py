@@ -31,6 +31,29 @@ def describe(instruction: Instruction) -> GroupedMatmul | Splash | None:
     return None
 
 
+def tiles_of(module: HloModule) -> dict[int, dict[str, int]]:
+    """Instruction id → tiles of its kernel; of attention, how many blocks run and out of how many."""
+    return {
+        each.proto.id: _tiles(call)
+        for each in module.instructions.values()
+        if each.opcode == "custom-call" and (call := describe(each)) is not None
+    }
+
+
+def _tiles(call: GroupedMatmul | Splash) -> dict[str, int]:
+    if isinstance(call, GroupedMatmul):
+        return {"tm": call.tm, "tk": call.tk, "tn": call.tn, "groups": call.groups}
+    blocks = call.block_q, call.block_kv
+    along, across = blocks if call.direction == "forward" else reversed(blocks)
+    return {
+        "block_q": call.block_q,
+        "block_kv": call.block_kv,
+        "block_kv_compute": call.block_kv_compute,
+        "executed_blocks": call.full + call.partial,
+        "blocks": call.rows * (call.rows * along // across),
+    }
+
+
 def _kernel_name(instruction: Instruction) -> str:
     """The innermost scope of the name stack that names a kernel, else the instruction's name.
 

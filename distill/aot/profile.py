@@ -16,6 +16,7 @@ from typing import Any
 from distill.aot import profile_program, profile_text
 from distill.aot.bundles import KernelCode
 from distill.aot.dump import Schedule
+from distill.aot.model_calls import tiles_of
 from distill.aot.model_constants import Constant, Constants, constants_of
 from distill.aot.profile_layout import Step, lay_out, step_ps
 from distill.aot.timing import SOURCES, Timer
@@ -76,7 +77,7 @@ def write_profile(
     kernels = kernels or KernelCode()
     timer = Timer(found, constants_of(found, constants), plan, kernels.cycles)
     step = lay_out(module, timer)
-    program = profile_program.stripped(hlo_proto, static_peak_bytes, host_bytes)
+    program = profile_program.stripped(hlo_proto, static_peak_bytes, host_bytes, tiles_of(module))
     program_id = profile_program.fingerprint(program)
     space = SpaceBuilder()
     plane = _device_plane(space, chip, found)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import distill
+from profiler.analysis.kernelcalls import TILES_ATTRIBUTE
 from profiler.hlo import buffers
 from profiler.hlo.schema import hlo
 
@@ -18,13 +21,16 @@ _LONGEST_LITERAL = 64  # bytes; scalars stay, since trip counts come from them
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
-def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None) -> bytes:
+def stripped(
+    data: bytes, static_peak_bytes: int | None, host_bytes: int | None, tiles: Mapping[int, Mapping[str, int]]
+) -> bytes:
     """An ``HloProto`` without kernel byte code, array literals and compiler settings, with its memory totals.
 
     Args:
         data: serialized ``HloProto`` or ``HloModuleProto``.
         static_peak_bytes: device memory that the program occupies, arguments included; None if not known.
         host_bytes: memory that it occupies on the host.
+        tiles: instruction id → what its kernel's code said of its tiles, to be noted beside the call.
     """
     wrapped = hlo().HloProto()
     try:
@@ -48,6 +54,9 @@ def stripped(data: bytes, static_peak_bytes: int | None, host_bytes: int | None)
                 config = payloads[payload.id]
             instruction.backend_config = _kept(config)
             instruction.ClearField("backend_config_payload")
+            if instruction.id in tiles:
+                note = json.dumps(tiles[instruction.id]).encode()
+                instruction.frontend_attributes.map.add(key=TILES_ATTRIBUTE.encode(), value=note)
     del wrapped.hlo_module.payloads[:]
     names = wrapped.hlo_module.stack_frame_index.file_names
     names[:] = [_portable(name) for name in names]
