@@ -105,7 +105,9 @@ def test_help_takes_less_than_a_quarter_of_a_cpu_second(run_cli: Run) -> None:
     assert best < 0.25
 
 
-@pytest.mark.parametrize("command", ["summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline"])
+@pytest.mark.parametrize(
+    "command", ["summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline"]
+)
 def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
     done = run_cli(command, "--help")
     assert done.returncode == 0
