@@ -19,6 +19,7 @@ from pathlib import Path
 
 import profiler
 from distill.aot import Cache, Compiled, compile_step
+from distill.aot.bundles import kernel_code
 from distill.aot.errors import OutOfMemory
 from distill.aot.export import export_profile
 from distill.aot.report import end_progress, stderr_progress
@@ -114,9 +115,10 @@ def _compile(point: Point, folder: Path, quick: bool, cache: Path | None) -> tup
         )
     finally:
         end_progress()
-    if point.overrides:
+    if point.overrides or compiled.module is None or not compiled.fits:
         return compiled, None
-    return compiled, export_profile(compiled, loaded.to_dict(), folder / f"{point.recipe}.xplane.pb")
+    code = kernel_code(compiled.module, compiled.config, compiled.topology, cache=Cache(cache))
+    return compiled, export_profile(compiled, loaded.to_dict(), folder / f"{point.recipe}.xplane.pb", kernels=code)
 
 
 def memory_table(done: Done) -> str:

@@ -28,7 +28,7 @@ def by_loop(rows: jax.Array, matrices: jax.Array, sizes: list[int]) -> jax.Array
 
 
 def small_tiles() -> GroupedMatmul:
-    """Tiles that differ between the passes, cut rows in the middle of a group, and do not divide E or F, or exceed it."""
+    """Tiles that differ between passes, cut rows within a group, and do not divide E or F or exceed them."""
     tiles = {"fwd": (16, 32, 64), "dlhs": (8, 128, 32), "drhs": (32, 64, 56)}
     keys = {
         f"{side}_tile_{direction}_{dim}": length
