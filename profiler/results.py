@@ -27,6 +27,7 @@ from profiler.results_memory import MemoryReport as MemoryReport
 from profiler.results_memory import MemoryStack as MemoryStack
 from profiler.results_memory import MemoryTensor as MemoryTensor
 from profiler.results_memory import MemoryTensorDelta as MemoryTensorDelta
+from profiler.results_memory import MemoryTrack as MemoryTrack
 from profiler.results_memory import ProgramMemory as ProgramMemory
 
 if TYPE_CHECKING:
@@ -332,6 +333,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class StepLengths:
+    """Steady steps of both sides in their order, the mean over the devices of a recording; not scaled to equal work.
+
+    At most 200 a side, evenly spread over the ``…_count`` that there are.
+    """
+
+    baseline_ps: tuple[float, ...]
+    optimized_ps: tuple[float, ...]
+    baseline_count: int
+    optimized_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Diff:
     """Baseline against optimized.
 
@@ -363,6 +377,7 @@ class Diff:
     effects: tuple[KnobEffect, ...] = ()
     loss: LossDelta | None = None
     suggestions: tuple[Finding, ...] = ()  # what to try next on the optimized side; points and times are upper bounds
+    steps: StepLengths | None = None  # None where no step repeats
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,10 +159,20 @@ class MemoryTensorDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryTrack:
+    """A ``MemoryCurve`` without its names: at most 200 points, ``bytes`` held after event ``at`` of all ``events``."""
+
+    events: int
+    at: tuple[int, ...]
+    bytes: tuple[int, ...]
+    phases: tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryDelta:
     """HBM at the static peaks of both sides: the groups' deltas sum to the peak's, and so do the tensors'.
 
-    The other figures of both sides are in their summaries.
+    The other figures of both sides are in their summaries. ``…_curve`` is None where the program has no heap trace.
     """
 
     baseline_program: str
@@ -173,3 +183,5 @@ class MemoryDelta:
     optimized_fragmentation_bytes: int
     baseline_headroom_bytes: int | None
     optimized_headroom_bytes: int | None
+    baseline_curve: MemoryTrack | None = None
+    optimized_curve: MemoryTrack | None = None

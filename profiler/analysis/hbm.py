@@ -24,6 +24,7 @@ from profiler.results import (
     MemoryStack,
     MemoryTensor,
     MemoryTensorDelta,
+    MemoryTrack,
     Note,
     ProgramMemory,
 )
@@ -120,10 +121,12 @@ def delta(baseline: Trace, optimized: Trace) -> MemoryDelta | None:
     (before, limit_b), (after, limit_o) = sides
     if before is None or after is None:
         return None
-    live = []
+    live, curves = [], []
     for trace, side in ((baseline, before), (optimized, after)):
-        held = memory(side[1], _namer(trace, side[1]))
+        namer = _namer(trace, side[1])
+        held = memory(side[1], namer)
         live.append(held.live if held else ())
+        curves.append(_track(_curve(side[1], side[2], namer)))
     amounts = [{each.group: each.bytes for each in groups(each)} for each in live]
     plans = (before[2], after[2])
     return MemoryDelta(
@@ -139,6 +142,21 @@ def delta(baseline: Trace, optimized: Trace) -> MemoryDelta | None:
         optimized_fragmentation_bytes=plans[1].allocated_bytes - plans[1].peak_bytes,
         baseline_headroom_bytes=limit_b - plans[0].allocated_bytes if limit_b else None,
         optimized_headroom_bytes=limit_o - plans[1].allocated_bytes if limit_o else None,
+        baseline_curve=curves[0],
+        optimized_curve=curves[1],
+    )
+
+
+def _track(curve: MemoryCurve | None) -> MemoryTrack | None:
+    """A curve without its names."""
+    if curve is None:
+        return None
+    points = curve.points
+    return MemoryTrack(
+        curve.events,
+        tuple(point.event for point in points),
+        tuple(point.bytes for point in points),
+        tuple(point.phase for point in points),
     )
 
 

@@ -15,7 +15,7 @@ from profiler.compare.evidence import Context, layers, noise_of
 from profiler.compare.findings import causes, counted_flops
 from profiler.compare.knobs import config_delta
 from profiler.compare.loss import loss_delta, loss_notes
-from profiler.compare.noise import interval, significant, with_noise
+from profiler.compare.noise import interval, lengths, significant, with_noise
 from profiler.compare.price import price
 from profiler.compare.words import busy_ps, verdict
 from profiler.errors import NotComparableError
@@ -84,6 +84,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         effects=seen,
         suggestions=suggestions(optimized),
         loss=losses,
+        steps=lengths(baseline, optimized),
         memory=hbm.delta(baseline.trace, optimized.trace),
         communication=comm.delta(baseline, optimized, work.scale),
     )

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler.analysis.summary import Measured
-from profiler.results import Contribution
+from profiler.results import Contribution, StepLengths
 
 CONFIDENCE = 0.95
 MIN_SAMPLES = 2
+MOST_LENGTHS = 200
 ROUNDING = 1e-9  # of a time: a difference below it is none
 
 
@@ -119,6 +120,19 @@ def _with_reach(each: Contribution, reach: float, rate: float | None) -> Contrib
         interval_time_ps=(each.time_ps - reach, each.time_ps + reach),
         interval_points=points,
     )
+
+
+def lengths(baseline: Measured, optimized: Measured) -> StepLengths | None:
+    """Every step of both sides, to look at; None where a side has no steps that repeat."""
+    if "run" in (baseline.times.unit, optimized.times.unit):
+        return None
+    base, opt = samples(baseline), samples(optimized)
+    return StepLengths(_spread(base), _spread(opt), len(base), len(opt))
+
+
+def _spread(steps: NDArray[np.float64]) -> tuple[float, ...]:
+    chosen = np.linspace(0, len(steps) - 1, min(len(steps), MOST_LENGTHS)).round().astype(int)
+    return tuple(float(length) for length in steps[chosen])
 
 
 def samples(measured: Measured, values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

@@ -254,6 +254,12 @@ def test_a_diff_of_plans_sums_to_the_change_of_the_peak(make_module: Make) -> No
         ("grew", "mlp/a", 2 * MIB),
         ("came", "mlp/b", MIB),
     ]
+    assert found.baseline_curve is not None
+    assert found.optimized_curve is not None
+    assert (found.baseline_curve.events, found.optimized_curve.events) == (1, 2)
+    assert found.optimized_curve.at == (0, 1)
+    assert max(found.optimized_curve.bytes) == found.optimized_curve.bytes[1]
+    assert found.optimized_curve.phases == ("forward", "backward")
     assert hbm.delta(trace_of(base), trace_of()) is None
 
 

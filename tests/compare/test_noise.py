@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import profiler
-from profiler.compare.noise import interval, samples, significant
+from profiler.compare.noise import MOST_LENGTHS, interval, lengths, samples, significant
 
 
 def side(lengths, *, devices: int = 1, recordings: int = 1, unit: str = "step", kind: str = "recorded"):
@@ -82,6 +82,15 @@ def test_the_work_of_a_bigger_batch_scales_the_times() -> None:
 def test_devices_of_one_recording_step_together_and_recordings_apart() -> None:
     assert samples(side([1.0, 2.0, 3.0, 4.0], devices=2)).tolist() == [2.0, 3.0]
     assert samples(side([1.0, 2.0, 3.0, 4.0], devices=2, recordings=2)).tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_every_step_is_there_to_look_at_and_of_thousands_an_even_spread() -> None:
+    found = lengths(side([3.0, 5.0, 4.0]), side(np.arange(1001.0)))
+    assert found is not None
+    assert found.baseline_ps == (3.0, 5.0, 4.0)
+    assert (len(found.optimized_ps), found.optimized_count) == (MOST_LENGTHS, 1001)
+    assert (found.optimized_ps[0], found.optimized_ps[-1]) == (0.0, 1000.0)
+    assert lengths(side([1.0, 1.0]), side([1.0], unit="run")) is None
 
 
 def test_a_change_within_noise_is_no_verdict(tpu_space, saved) -> None:
