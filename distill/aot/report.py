@@ -9,7 +9,6 @@ from typing import Any
 
 from distill.aot.compiler import Compiled, Progress
 from distill.aot.errors import OutOfMemory, OutOfVmem
-from distill.config import Config
 from profiler.analysis.memory import LiveBuffer
 
 GIB = 1 << 30
@@ -107,7 +106,7 @@ def _verdict(compiled: Compiled) -> str:
 def _why(compiled: Compiled) -> list[str]:
     error = compiled.error
     if isinstance(error, OutOfMemory):
-        return ["What can be changed", *(f"  {remedy}" for remedy in _remedies(compiled.config))]
+        return ["What can be changed", *(f"  {remedy}" for remedy in _remedies(compiled, error))]
     if isinstance(error, OutOfVmem):
         lines = [f"Smaller blocks or tiles: {', '.join(_setting(compiled, key) for key in error.knobs)}"] * bool(
             error.knobs
@@ -117,25 +116,37 @@ def _why(compiled: Compiled) -> list[str]:
     return []
 
 
-def _remedies(config: Config) -> list[str]:
-    """What frees memory and is not done yet, roughly by what it costs; docs/distill/compile.md has measurements."""
+def _remedies(compiled: Compiled, error: OutOfMemory) -> list[str]:
+    """What frees memory and is not done yet, roughly by what it costs; docs/distill/compile.md has what was tried."""
+    config, batch = compiled.config, _batch_that_fits(compiled, error)
     custom = "" if config.remat_policy == "custom" else "remat_policy=custom "
-    batch, chunks = config.per_device_batch_size, config.loss_chunks
     keeps_context = config.remat_policy == "custom" and config.context == "device"
     known = (
-        (True, f"loss_chunks={2 * chunks}: logits exist a part of the sequence at a time, and are computed twice"),
         (
-            config.remat_policy != "custom" or config.decoder_layer_input == "device",
-            f"{custom}decoder_layer_input=offload: what every layer is given goes to host memory",
+            True,
+            f"loss_chunks={2 * config.loss_chunks}: logits exist a part of the sequence at a time, and are computed twice",
         ),
         (keeps_context, "context=remat: attention runs forward a second time"),
-        (batch > 1, f"per_device_batch_size={batch - 1}"),
+        (  # beside a kept context it freed nothing where it was tried
+            not keeps_context and (config.remat_policy != "custom" or config.decoder_layer_input == "device"),
+            f"{custom}decoder_layer_input=offload: what every layer is given goes to host memory",
+        ),
+        (batch > 0, f"per_device_batch_size={batch}, if all but the arguments shrinks with it"),
         (
             True,
             "a larger slice, with more devices along ici_fsdp_parallelism: they share parameters and optimizer state",
         ),
     )
     return [text for helps, text in known if helps]
+
+
+def _batch_that_fits(compiled: Compiled, error: OutOfMemory) -> int:
+    """The largest smaller batch whose share of what is no argument fits; 0 for none."""
+    batch = compiled.config.per_device_batch_size
+    lasting = compiled.memory.argument_bytes if compiled.memory else 0
+    if error.needed_bytes <= lasting:
+        return 0
+    return min(batch - 1, int(batch * (error.available_bytes - lasting) / (error.needed_bytes - lasting)))
 
 
 def _setting(compiled: Compiled, key: str) -> str:

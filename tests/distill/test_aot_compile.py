@@ -176,6 +176,10 @@ def test_too_much_memory_says_how_much_and_what_is_left_to_try():
     assert "needs 110.00 GiB of HBM per device, 95.00 GiB are available, 15.00 GiB too much" in text
     assert "context=remat" in text
     assert "per_device_batch_size=5" in text
+    assert "decoder_layer_input=offload" not in text  # beside a kept context it frees nothing
+    assert "decoder_layer_input=offload" in to_text(
+        a_result(config=load("qwen3-30b-base").config, error=OutOfMemory(110 * GIB, 95 * GIB, ()))
+    )
     config = load("qwen3-30b-opt", ["context=remat", "decoder_layer_input=offload"]).config
     text = to_text(a_result(config=config, error=OutOfMemory(110 * GIB, 95 * GIB, ())))
     assert "context=remat" not in text
