@@ -120,11 +120,12 @@ def _remedies(compiled: Compiled, error: OutOfMemory) -> list[str]:
     """What frees memory and is not done yet, roughly by what it costs; docs/distill/compile.md has what was tried."""
     config, batch = compiled.config, _batch_that_fits(compiled, error)
     custom = "" if config.remat_policy == "custom" else "remat_policy=custom "
+    chunks = 2 * config.loss_chunks
     keeps_context = config.remat_policy == "custom" and config.context == "device"
     known = (
         (
             True,
-            f"loss_chunks={2 * config.loss_chunks}: logits exist a part of the sequence at a time, and are computed twice",
+            f"loss_chunks={chunks}: logits exist a part of the sequence at a time, and are computed twice",
         ),
         (keeps_context, "context=remat: attention runs forward a second time"),
         (  # beside a kept context it freed nothing where it was tried
