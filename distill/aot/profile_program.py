@@ -6,9 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
-import distill
 from profiler.analysis.kernelcalls import TILES_ATTRIBUTE
 from profiler.hlo import buffers
 from profiler.hlo.schema import hlo
@@ -18,7 +16,7 @@ _KEPT = re.compile(
     rb'"(?:known_trip_count"\s*:\s*\{[^{}]*\}|cost_estimate"\s*:\s*\{[^{}]*\}|estimated_cycles"\s*:\s*"?\d+"?)'
 )
 _LONGEST_LITERAL = 64  # bytes; scalars stay, since trip counts come from them
-_LIBRARIES = ("site-packages", "dist-packages")
+_LIBRARIES, _PACKAGE = ("site-packages", "dist-packages"), "distill"
 
 
 def stripped(
@@ -78,12 +76,18 @@ def _kept(config: bytes) -> bytes:
 
 
 def portable(source: str) -> str:
-    """A source file without the folders of the machine that compiled: from its package on."""
-    for root in (str(Path(distill.__file__).parent.parent), *_LIBRARIES):
+    """A source file without the folders of the machine that compiled: from its package on, else its name alone.
+
+    The compile may come from a cache that another checkout has filled, so that ours is told by its name.
+    """
+    for root in _LIBRARIES:
         _, found, rest = source.rpartition(f"{root}/")
         if found:
             return rest
-    return source
+    _, found, rest = source.rpartition(f"/{_PACKAGE}/")
+    if found:
+        return f"{_PACKAGE}/{rest}"
+    return source.rpartition("/")[2] if source.startswith("/") else source
 
 
 def _portable(source: bytes) -> bytes:

@@ -15,6 +15,7 @@ from distill.aot.dump import ComputationSchedule, Schedule, Scheduled
 from distill.aot.model_constants import constants_of
 from distill.aot.profile import write_profile
 from distill.aot.profile_layout import Step, lay_out, step_ps
+from distill.aot.profile_program import portable, stripped
 from distill.aot.timing import Estimate, Timer
 from distill.aot.timing_schedule import cycles_of
 from profiler import hardware, hlo
@@ -492,6 +493,53 @@ def test_a_step_takes_as_long_as_what_is_drawn_of_it_and_more_with_slower_links(
         name for name, each in estimates["constants"].items() if each["fast"] != each["slow"]
     }
     assert all(fast <= estimates["step_s"] <= slow for fast, slow in estimates["sensitivity"].values())
+
+
+def test_what_a_kernel_s_code_said_of_its_tiles_is_noted_beside_the_call() -> None:
+    program = Program()
+    program.computation("main", ("kernel", "custom-call", (), {"custom_call_target": b"tpu_custom_call"}))
+    number = hlo.parse(program.bytes()).instructions["kernel"].proto.id
+    module = hlo.parse(stripped(program.bytes(), None, None, {number: {"tm": 512}}))
+    assert module.instructions["kernel"].frontend_attributes == {"kernel_tiles": '{"tm": 512}'}
+
+
+def test_kernel_code_and_arrays_are_left_out_and_trip_counts_stay() -> None:
+    program = Program()
+    body = b'{"custom_call_config":{"body":"' + b"A" * 4000 + b'","cost_estimate":{"flops":"5"}}}'
+    array = messages().LiteralProto(s32s=list(range(4000))).SerializeToString()
+    program.computation(
+        "main",
+        ("n", "constant", (), {"constant": 48}),
+        ("table", "constant", (), {"literal": array, "dims": [4000]}),
+        ("kernel", "custom-call", ("table",), {"custom_call_target": b"tpu_custom_call", "backend_config": body}),
+    )
+    data = stripped(program.bytes(), None, None, {})
+    module = hlo.parse(data)
+    assert len(data) < 1000
+    assert module.instructions["kernel"].flops == 5
+    assert b"AAAA" not in data
+    assert messages().LiteralProto.FromString(module.instructions["n"].proto.literal).s32s == [48]
+
+
+def test_the_compiler_s_order_survives_in_the_program() -> None:
+    program = Program()
+    program.computation("main", fusion("a", 1), fusion("b", 2))
+    program.order("main", "b", "a")
+    assert [name for name, *_ in spans(laid_out(stripped(program.bytes(), None, None, {})))] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("/home/me/venv/lib/python3.12/site-packages/jax/_src/core.py:7", "jax/_src/core.py:7"),
+        (str(Path(__file__).parents[2] / "distill" / "step.py"), "distill/step.py"),
+        ("/elsewhere/checkout/distill/model/moe.py:3", "distill/model/moe.py:3"),
+        ("/opt/python/lib/contextlib.py:81", "contextlib.py:81"),
+        ("train.py:3", "train.py:3"),
+    ],
+)
+def test_sources_do_not_name_the_machine_that_compiled(source: str, expected: str) -> None:
+    assert portable(source) == expected
 
 
 def test_a_chip_without_peaks_is_refused(tmp_path: Path) -> None:
