@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from profiler.results import CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
+    from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.trace import Trace
 
@@ -173,3 +173,15 @@ def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Op
     with ThreadPoolExecutor(2) as pool:
         baseline, optimized = pool.map(side, ((base, base_options), (opt, opt_options)))
     return compare(baseline, optimized, normalize=base_options.normalize, force=base_options.force)
+
+
+def check(diff: Diff, fail_on: Sequence[str], warn_on: Sequence[str] = (), *, allow_unknown: bool = False) -> Check:
+    """Holds a diff against thresholds such as "mfu<-1%"; docs/commands/check.md has the grammar.
+
+    Raises:
+        UsageError: an expression is none.
+    """
+    from profiler.gate import check as judge
+    from profiler.gate import collect
+
+    return judge(diff, *collect(fail_on, warn_on), allow_unknown=allow_unknown)

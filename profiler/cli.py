@@ -1,8 +1,8 @@
 """The ``profiler`` command: arguments in, one rendered result out.
 
-Data goes to stdout, notes to stderr. Exit codes: 0 fine, 2 usage, 3 unreadable input, 4 not comparable, 70 a bug of
-ours, 130 interrupted, 141 the reader of our output went away. Every failure prints one line; ``--debug`` adds the
-traceback.
+Data goes to stdout, notes to stderr. Exit codes: 0 fine, 1 a --fail-on threshold hit, 2 usage, 3 unreadable, 4 not
+comparable, 70 a bug of ours, 130 interrupted, 141 the reader of our output went away. Every failure prints one line;
+``--debug`` adds the traceback.
 
 Nothing heavy is imported at the top: ``profiler --help`` must answer at once.
 """
@@ -27,11 +27,12 @@ from profiler.cli_options import (
     add_fact_options,
     add_output_options,
     add_selection_options,
+    add_threshold_options,
     check_outputs,
     figure,
     options,
 )
-from profiler.errors import ProfilerError, UsageError
+from profiler.errors import ProfilerError, ThresholdHit, UsageError
 
 if TYPE_CHECKING:
     from profiler.results import Diff, Note
@@ -46,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="profiler",
         description="Reads JAX .xplane.pb profiles and explains why a run got faster or slower.",
-        epilog="exit codes: 0 fine, 2 usage, 3 unreadable input, 4 not comparable without --force",
+        epilog="exit codes: 0 fine, 1 a --fail-on threshold hit, 2 usage, 3 unreadable, 4 not comparable (--force)",
     )
     parser.add_argument("--version", action=Version, help="print the version and exit")
     parser.add_argument("--debug", action="store_true", default=False, help="show tracebacks")
@@ -128,6 +129,25 @@ def build_parser() -> argparse.ArgumentParser:
     add_fact_options(diff, 2)
     add_comparison_options(diff)
     diff.set_defaults(run=run_diff)
+
+    check = commands.add_parser("check", help="diff as a gate for CI: exit code 1 where a threshold is hit")
+    check.add_argument("baseline", metavar="BASE", help=PATH_HELP)
+    check.add_argument("optimized", metavar="OPT", help="the same for the other side")
+    add_threshold_options(check)
+    add_output_options(check, ("text", "json", "markdown"), None)
+    add_selection_options(check)
+    add_fact_options(check, 2)
+    add_comparison_options(check)
+    check.set_defaults(run=run_check)
+
+    report = commands.add_parser("report", help="the HTML report of a pair: one file that opens anywhere")
+    report.add_argument("baseline", metavar="BASE", help=PATH_HELP)
+    report.add_argument("optimized", metavar="OPT", help="the same for the other side")
+    add_output_options(report, ("html",), None, required=True)
+    add_selection_options(report)
+    add_fact_options(report, 2)
+    add_comparison_options(report)
+    report.set_defaults(run=run_report)
 
     ladder = commands.add_parser("ladder", help="a chain of runs, each against the one before and the first")
     ladder.add_argument("paths", metavar="PATH", nargs="+", help=PATH_HELP)
@@ -219,6 +239,30 @@ def run_diff(args: argparse.Namespace) -> None:
     target.write(data)
     if target.format == "csv":
         _warn((*result.warnings, *result.baseline.warnings, *result.optimized.warnings))
+
+
+def run_check(args: argparse.Namespace) -> None:
+    """``profiler check BASE OPT``; what hits a threshold is said before it fails."""
+    from profiler import gate
+    from profiler.report import output, render_check
+
+    target = output.target(args.format, args.output, args.formats)
+    rules = gate.collect(args.fail_on, args.warn_on, args.thresholds)
+    check_outputs(args)
+    result = gate.check(_diff(args), *rules, allow_unknown=args.allow_unknown)
+    target.write(render_check(result, target.format, target.style))
+    if not result.passed:
+        raise ThresholdHit(gate.failure(result))
+
+
+def run_report(args: argparse.Namespace) -> None:
+    """``profiler report BASE OPT``."""
+    from profiler.report import output, render_html
+
+    target = output.target("html", args.output, args.formats)
+    check_outputs(args)
+    target.write(render_html(_diff(args)))
+    _say(f"wrote {args.output}")
 
 
 def run_ladder(args: argparse.Namespace) -> None:

@@ -157,11 +157,14 @@ def _step_range(text: str) -> tuple[int | None, int | None]:
 # --- the parser ----------------------------------------------------------------------------------------------------
 
 
-def add_output_options(parser: argparse.ArgumentParser, formats: tuple[str, ...], rows: str | None) -> None:
+def add_output_options(
+    parser: argparse.ArgumentParser, formats: tuple[str, ...], rows: str | None, *, required: bool = False
+) -> None:
     """Format and destination; ``rows`` says what --top limits, None where nothing is."""
     group = parser.add_argument_group("output")
     group.add_argument("--format", choices=formats, help="default: text, or what the name after -o ends in")
-    group.add_argument("-o", "--output", metavar="FILE", type=Path, help="write here instead of stdout")
+    where = "write here" if required else "write here instead of stdout"
+    group.add_argument("-o", "--output", metavar="FILE", type=Path, required=required, help=where)
     if rows is not None:
         group.add_argument("--top", metavar="N", type=_rows, help=f"{rows}; 0 for all")
     group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
@@ -223,6 +226,18 @@ def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--force", action="store_true", help="compare even what is not comparable")
 
 
+def add_threshold_options(parser: argparse.ArgumentParser) -> None:
+    """The thresholds of a gate."""
+    group = parser.add_argument_group("thresholds", "changes from BASE to OPT: METRIC, < or >, a signed number, a unit")
+    for option, what in (
+        ("--fail-on", "fail where one is hit: 'mfu<-1%%' 'hbm_peak>+1GiB'"),
+        ("--warn-on", "only say so"),
+    ):
+        group.add_argument(option, metavar="EXPR", nargs="+", action="extend", default=[], help=what)
+    group.add_argument("--thresholds", metavar="FILE.yml", type=Path, help="lists under fail-on and warn-on")
+    group.add_argument("--allow-unknown", action="store_true", help="let pass what this pair does not tell")
+
+
 def options(args: argparse.Namespace, side: int | None = None) -> Options:
     """The library's options; ``side`` is 0 for BASE and 1 for OPT, None where there is one recording."""
     from profiler.api import Options
@@ -266,3 +281,6 @@ def _inputs(args: argparse.Namespace) -> Iterator[Path]:
                 for recording in locate(argument).recordings:
                     yield from recording.files
     yield from getattr(args, "config", None) or ()
+    thresholds: Path | None = getattr(args, "thresholds", None)
+    if thresholds is not None:
+        yield thresholds

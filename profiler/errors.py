@@ -36,3 +36,9 @@ class NotComparableError(ProfilerError):
     """The two sides cannot be compared without --force."""
 
     exit_code = 4
+
+
+class ThresholdHit(ProfilerError):
+    """The pair does not keep a ``--fail-on`` threshold; the answer is written all the same."""
+
+    exit_code = 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from profiler.results_check import Check as Check
+from profiler.results_check import CheckRow as CheckRow
 from profiler.results_comm import CommDelta as CommDelta
 from profiler.results_comm import CommDeltaRow as CommDeltaRow
 from profiler.results_comm import CommReport as CommReport

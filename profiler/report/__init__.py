@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from profiler.api import OpTable
     from profiler.report.model import Document
     from profiler.report.output import Style
-    from profiler.results import CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Summary
+    from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
 
 
@@ -145,6 +145,17 @@ def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = No
     from profiler.report.diff_view import diff_document
 
     return _draw(diff_document(diff, top), format_name, style)
+
+
+def render_check(check: Check, format_name: str, style: Style) -> bytes:
+    """``profiler check``: text, json or markdown."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(check)).encode()
+    from profiler.report.check_view import check_document
+
+    return _draw(check_document(check), format_name, style)
 
 
 def render_ladder(ladder: Ladder, format_name: str, style: Style, top: int | None = None) -> bytes:
