@@ -142,6 +142,10 @@ def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = No
         from profiler.report.csv_ import diff_csv
 
         return _encode(diff_csv(diff, top))
+    if format_name == "markdown":
+        from profiler.report.comment_view import comment_document
+
+        return _draw(comment_document(diff, top), format_name, style)
     from profiler.report.diff_view import diff_document
 
     return _draw(diff_document(diff, top), format_name, style)

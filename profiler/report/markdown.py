@@ -18,6 +18,7 @@ from profiler.report.model import (
     Cell,
     Document,
     Facts,
+    Fold,
     Items,
     Line,
     Notes,
@@ -46,12 +47,15 @@ _ENTITIES = {ord(char): f"&#{ord(char)};" for char in "\\|<>`*_[]~$&:(){}!\"'"}
 _ENTITIES |= {ord("@"): "@&#8203;", ord("#"): "#&#8203;"}
 # What would make a line a list item, a rule or the underline of a heading.
 _LINE_MARKS = re.compile(r"^(\s*)([-+](?=\s|$)|\d+(?=[.)](?:\s|$))|[-=]+(?=\s*$))")
+_HEADING = re.compile(r"\A#### [^\n]*\n\n")
+# What GitHub makes a link or a reference of without any mark around it.
+_BARE = re.compile(r"(?i)\b(www)(?=\.)|\b(gh)(?=-\d)")
 _INNER_UNDERSCORE = re.compile(r"(?<=[A-Za-z0-9])&#95;(?=[A-Za-z0-9])")
 
 
 def escape(text: str) -> str:
     """Text of a trace as GitHub Markdown that shows exactly it, on one line."""
-    return units.clean(text).translate(_ENTITIES)
+    return _BARE.sub(lambda match: f"{match[0]}&#8203;", units.clean(text).translate(_ENTITIES))
 
 
 def prose(text: str) -> str:
@@ -70,15 +74,15 @@ def name(text: str) -> str:
     return f"`{text}`" if _TAME.fullmatch(text) and text.strip() == text else escape(text)
 
 
-def render_markdown(document: Document) -> str:
-    """The document as at most ``LIMIT`` characters of GitHub Markdown."""
+def render_markdown(document: Document, most: int = LIMIT) -> str:
+    """The document as at most ``most`` characters of GitHub Markdown."""
     text = ""
     for budget in _BUDGETS:
         text = "\n\n".join(_Renderer(*budget).blocks(document)) + "\n"
-        if len(text) <= LIMIT:
+        if len(text) <= most:
             return text
     # Not reachable with the views we have, whose number of blocks is fixed; a promise is a promise.
-    cut = text.rfind("\n\n", 0, LIMIT - 100)
+    cut = text.rfind("\n\n", 0, most - 100)
     return text[: max(cut, 0)] + "\n\n_Cut here: the report is longer than a comment can be._\n"
 
 
@@ -90,6 +94,8 @@ class _Renderer:
 
     def blocks(self, document: Document) -> Iterator[str]:
         """Every block as Markdown, empty ones left out."""
+        if document.marker is not None:
+            yield document.marker
         yield f"### {self._line(document.title)}"
         for block in document.blocks:
             text = self._block(block)
@@ -98,7 +104,7 @@ class _Renderer:
 
     def _block(self, block: Block) -> str:
         if isinstance(block, Line):
-            text = self._line(block.text)
+            text = ("⚠ " if block.tone == BAD else "") + self._line(block.text)
             return f"**{text}**" if block.headline or block.tone == BAD else text
         if isinstance(block, Facts):
             return self._facts(block)
@@ -108,7 +114,16 @@ class _Renderer:
             return self._notes(block)
         if isinstance(block, Items):
             return self._items(block)
+        if isinstance(block, Fold):
+            return self._fold(block)
         return self._preformatted(block)
+
+    def _fold(self, fold: Fold) -> str:
+        # A title that says what the section says already is left out.
+        alone = sum(not isinstance(each, Line) for each in fold.blocks) == 1
+        texts = [self._block(each) for each in fold.blocks]
+        body = [_HEADING.sub("", text) if alone else text for text in texts if text]
+        return _folded(fold.title, "\n\n".join(body)) if body else ""
 
     def _line(self, text: str) -> str:
         return sentence(units.shorten(text, self.line_width))

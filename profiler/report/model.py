@@ -101,15 +101,24 @@ class Preformatted:
     in_text: bool = False
 
 
-Block = Line | Facts | Table | Notes | Items | Preformatted
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks that open together under a title: folded where a format can fold, else one after another."""
+
+    title: str
+    blocks: tuple[Line | Facts | Table | Notes | Items | Preformatted, ...]
+
+
+Block = Line | Facts | Table | Notes | Items | Preformatted | Fold
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Blocks in reading order."""
+    """Blocks in reading order. ``marker`` is a comment of ours that Markdown starts with."""
 
     title: str
     blocks: tuple[Block, ...] = field(default=())
+    marker: str | None = None
 
 
 def label(text: str, tone: str = PLAIN) -> Cell:

@@ -28,6 +28,7 @@ from profiler.report.model import (
     Column,
     Document,
     Facts,
+    Fold,
     Items,
     Line,
     Notes,
@@ -124,6 +125,9 @@ class _Renderer:
             self._notes(block)
         elif isinstance(block, Items):
             self._items(block)
+        elif isinstance(block, Fold):
+            for each in block.blocks:
+                self.draw(each)
         elif isinstance(block, Preformatted):
             self.console.print(Text(units.shorten(block.title, _NAME_LIMIT), "bold"))
             for line in block.lines:

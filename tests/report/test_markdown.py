@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from profiler.report import render_diff, render_ops, render_peaks, render_summary
+from profiler.report.comment_view import MARKER
 from profiler.report.markdown import LIMIT, escape, name, prose, sentence
 from profiler.report.output import Style
 
-OURS = re.compile(r"</?details>|</?summary>|<br>")
+OURS = re.compile(r"</?details>|</?summary>|<br>|\A<!-- profiler-diff -->\s*\Z")
 NASTY = st.text(alphabet=st.sampled_from("|`<>@#*_[]()!\\~$&:\n\r-=+1.{}\"'/ ahtpsw\u202e\u200f\x1b"), max_size=60)
 
 
@@ -40,6 +42,8 @@ def assert_harmless(text: str) -> None:
     outside_code = re.sub(r"(?s)```text\n.*?\n```|`[^`\n]*`", "", text)
     assert not re.search(r"@[A-Za-z0-9]", outside_code)
     assert "<script" not in outside_code
+    # What GitHub makes a link or a reference of by itself.
+    assert not re.search(r"(?i)(?<!&)#\d|\bgh-\d|\bwww\.|https?://", outside_code)
 
 
 @given(NASTY)
@@ -131,6 +135,85 @@ def test_the_waterfall_is_drawn_as_text(make: Any) -> None:
     assert fence.startswith("baseline")
     assert "splash forward · re-run" in fence
     assert "26.00 %" in fence
+
+
+def test_the_comment_opens_with_what_a_reviewer_asks(make: Any) -> None:
+    text = render_diff(make.training(), "markdown", Style()).decode()
+    assert text.startswith(f"{MARKER}\n\n### profiler diff\n\n**1.")
+    folded = text.index("<details>")
+    order = ["Mind", "| **MFU** |", "Top causes", "Configuration that differs", "<details>"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert len(text[:folded]) < 4000
+    causes = re.findall(r"^\d\. .+$", text[:folded], re.MULTILINE)
+    assert 0 < len(causes) <= 5
+    assert causes[0].startswith(
+        "1. Splash forward runs once per layer instead of twice (+1.62 MFU points; knobs: context"
+    )
+
+
+def test_every_section_of_a_comment_is_folded_once(make: Any) -> None:
+    text = render_diff(make.training(), "markdown", Style()).decode()
+    titles = re.findall(r"<details><summary>(.*?)</summary>", text)
+    assert titles == [
+        "Where the change comes from", "What the knobs did", "What to try next", "Kernels", "Ops that changed most",
+        "Recordings and 2 warnings about them",
+    ]  # fmt: skip
+    depth = 0
+    for tag in re.findall(r"</?details>", text):
+        depth += 1 if tag == "<details>" else -1
+        assert depth in (0, 1)
+
+
+def test_a_worse_figure_is_a_word_and_not_a_colour(make: Any) -> None:
+    text = render_diff(make.training(), "markdown", Style()).decode()
+    (row,) = re.findall(r"^\| HBM peak, static .+$", text, re.MULTILINE)
+    assert row.endswith("| ⚠ worse |")
+    assert "| **MFU** |" in text
+    assert re.search(
+        r"^\| \*\*MFU\*\* .+ points to .+ points \| better \|$|^\| \*\*MFU\*\* .+ \| better \|$", text, re.M
+    )
+
+
+def test_a_change_within_the_noise_says_so(make: Any) -> None:
+    diff = make.serving()
+    delta = replace(diff.delta, interval=(0.9, 1.05), significant=False)
+    text = render_diff(replace(diff, delta=delta), "markdown", Style()).decode()
+    assert "within the noise |" in text
+
+
+def test_compiled_profiles_are_marked_as_estimates(make: Any) -> None:
+    diff = make.training()
+    base, opt = (replace(side, kind="compiled") for side in (diff.baseline, diff.optimized))
+    delta = replace(diff.delta, band=(0.7, 0.9))
+    text = render_diff(replace(diff, baseline=base, optimized=opt, delta=delta), "markdown", Style()).decode()
+    assert "**⚠ Both sides are compiled, not recorded: every time is an estimate.**" in text
+    assert "| baseline (est.) | optimized (est.) |" in text
+    assert "−30.0 % to −10.0 % (band of the estimate)" in text
+
+
+def test_a_pair_that_did_not_change_is_short(make: Any) -> None:
+    diff = make.training()
+    parts = tuple(
+        replace(item, mfu_points=0.0, time_ps=0.0, optimized_time_ps=item.baseline_time_ps)
+        for item in diff.contributions
+    )
+    same = replace(
+        diff, optimized=diff.baseline, contributions=parts, findings=(), knobs=(), effects=(), suggestions=(),
+        loss=None, memory=None, communication=None, ops=diff.ops.clear(), warnings=(),
+    )  # fmt: skip
+    text = render_diff(same, "markdown", Style()).decode()
+    assert "Where the change comes from" not in text
+    assert len(text) < 3500
+
+
+@pytest.mark.parametrize(
+    "text", ["www.example.invalid", "GH-12", "see gh-7", "https://example.invalid", "a@b.invalid", "x#1"]
+)
+def test_bare_links_and_references_are_broken(text: str) -> None:
+    for how in (escape, prose, sentence):
+        shown_text = how(text)
+        assert not re.search(r"(?i)www\.|gh-\d|https?:|@\w|(?<!&)#\d", shown_text)
 
 
 def test_details_are_folded(make: Any) -> None:
