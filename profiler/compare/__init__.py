@@ -7,11 +7,11 @@ from profiler.analysis.summary import Measured
 from profiler.compare.advice import suggestions
 from profiler.compare.align import align
 from profiler.compare.attribute import Work, contributions, points_per_ps
-from profiler.compare.comparable import check, same_work, work_of
+from profiler.compare.comparable import check, model_notes, same_work, work_of
 from profiler.compare.devicetime import unmarked_and_idle, without_idle
 from profiler.compare.effects import Per, effects, groups_of, parts_of, with_effects
-from profiler.compare.estimates import band, unseen, unseen_notes
-from profiler.compare.evidence import Context, layers, noise_of
+from profiler.compare.estimates import band, different, different_notes, unseen, unseen_notes
+from profiler.compare.evidence import ALIKE, DIFFERENT, Context, layers, noise_of
 from profiler.compare.findings import causes, counted_flops
 from profiler.compare.knobs import config_delta
 from profiler.compare.loss import loss_delta, loss_notes
@@ -52,15 +52,18 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     groups = groups_of(config.knobs, reasons)
     cost = price(baseline, optimized, tuple(group.name for group in groups if group.memory))
     per = Per(baseline.times.unit, abs(work.scale - 1) > SAME_WORK)
-    reference = max(busy_ps(baseline), busy_ps(optimized), 1.0)
+    reference = max(busy_ps(baseline), busy_ps(optimized) * work.scale, 1.0)
+    methods = different(baseline, optimized)
+    estimates = (DIFFERENT if methods else ALIKE) if baseline.trace.kind == optimized.trace.kind == "compiled" else None
     halves = parts_of(parts, groups)
     seen = effects(groups, halves, cost, reference, per)
-    context = Context(alignment, groups, halves, cost, per, reference, noise_of(delta), rate, layers(baseline))
+    noise = noise_of(delta)
+    context = Context(alignment, groups, halves, cost, per, reference, noise, rate, layers(baseline), estimates)
     found = causes(parts, context, baseline)
     return Diff(
         comparable=not comparability.blocking,
         normalization=work.unit,
-        verdict=verdict(baseline, optimized, delta, work, found, device_time=device_time),
+        verdict=verdict(baseline, optimized, delta, work, found, device_time=device_time, methods=methods),
         baseline=baseline.summary,
         optimized=optimized.summary,
         delta=delta,
@@ -77,6 +80,8 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         warnings=(
             *comparability.blocking,
             *comparability.notes,
+            *different_notes(methods),
+            *model_notes(config.knobs),
             *unseen_notes(reasons, config.knobs),
             *config.warnings,
             *loss_notes(losses),

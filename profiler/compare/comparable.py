@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -10,9 +11,12 @@ from profiler.analysis.summary import Measured
 from profiler.compare.align import dominant_program, stable_shape
 from profiler.compare.attribute import Work, points_per_ps
 from profiler.compare.devicetime import unmarked_and_idle
+from profiler.compare.knob_table import MODEL
 from profiler.errors import UsageError
-from profiler.results import Note
+from profiler.results import Knob, Note
 from profiler.trace import Trace
+
+MOST_KEYS = 3  # of a model that are named
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,16 @@ def check(baseline: Measured, optimized: Measured, work: Work) -> Comparability:
         text = ", ".join(f"{key.removesuffix('_version')} {old} → {new}" for key, (old, new) in versions.items())
         notes.append(Note("versions_differ", f"the software differs: {text}"))
     return Comparability(tuple(blocking), tuple(notes))
+
+
+def model_notes(knobs: Sequence[Knob]) -> tuple[Note, ...]:
+    """Two models: no part of the change is that of any other knob alone."""
+    keys = [knob.key for knob in knobs if knob.group == MODEL]
+    if not keys:
+        return ()
+    more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+    text = f"the models differ ({', '.join(keys[:MOST_KEYS])}{more}): every time may come from that"
+    return (Note("model_differs", f"{text}, and what another knob did cannot be told apart"),)
 
 
 def _moved_labels(baseline: Measured, optimized: Measured) -> list[Note]:

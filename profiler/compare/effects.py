@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from profiler.compare.knob_table import CALLS, TIME, Entry, entry
-from profiler.compare.phrases import amount, arrow, calls, duration, points
+from profiler.compare.phrases import amount, arrow, calls, duration
 from profiler.compare.price import Price, price_text
 from profiler.results import Contribution, Knob, KnobEffect
+from profiler.runinfo import number
 
 SMALL = 0.005  # a part below this share of the step is no visible effect
 MOST_CLUSTERS = 3
@@ -33,7 +34,17 @@ class Group:
 
     def moves(self, each: Contribution, part: str) -> bool:
         """Whether the group moves this part of a contribution at first hand."""
-        return any(target.holds(each, part) for known in self.entries if known for target in known.moves)
+        return any(
+            target.holds(each, part) and (not target.amortised or _amortises(knob, each))
+            for knob, known in zip(self.knobs, self.entries, strict=True)
+            if known
+            for target in known.moves
+        )
+
+    def amortises(self, each: Contribution) -> bool:
+        """Whether all that the group does to the time of a call is to have more or less work share it."""
+        targets = [target for known in self.entries if known for target in known.moves if target.holds(each, TIME)]
+        return bool(targets) and all(target.amortised for target in targets)
 
     @property
     def memory(self) -> bool:
@@ -69,6 +80,12 @@ class Part:
     mfu_points: float | None
     owners: tuple[str, ...]
     sure: bool
+
+
+def _amortises(knob: Knob, each: Contribution) -> bool:
+    """Whether a time per call changed as it does when more (or less) work shares it."""
+    before, after = number(knob.baseline), number(knob.optimized)
+    return not before or not after or (after - before) * each.per_call_time_ps < 0
 
 
 def groups_of(knobs: Sequence[Knob], unseen: Mapping[str, str]) -> tuple[Group, ...]:
@@ -202,10 +219,12 @@ def _points(parts: Iterable[Part]) -> float | None:
 
 def knobs_text(knobs: Sequence[Knob]) -> str:
     """Knobs of one group in a few words: "context=device", "12 grouped matmul tiles"."""
-    kept = [knob for knob in knobs if knob.key != "remat_policy"] or list(knobs)
+    kept = [knob for knob in knobs if knob.key == "model_name"]
+    kept = kept or [knob for knob in knobs if knob.key != "remat_policy"] or list(knobs)
     if len(kept) <= 2:
         return ", ".join(_setting(knob) for knob in kept)
-    return f"{len(kept)} {knobs[0].group or 'knobs'}"
+    group = knobs[0].group or "knobs"
+    return f"{len(kept)} {group if group.endswith('s') else f'{group} keys'}"
 
 
 def _setting(knob: Knob) -> str:
@@ -214,6 +233,3 @@ def _setting(knob: Knob) -> str:
         return knob.key
     text = str(knob.optimized).lower() if isinstance(knob.optimized, bool) else str(knob.optimized)
     return f"{knob.key}={text if len(text) <= MOST_VALUE else text[:MOST_VALUE] + '…'}"
-
-
-__all__ = ["Group", "Part", "effects", "groups_of", "knobs_text", "parts_of", "points", "with_effects"]

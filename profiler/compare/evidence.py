@@ -17,6 +17,7 @@ from profiler.runinfo import fact
 
 NEGLIGIBLE = 1e-3  # of a change: a part below this is rounding, not a part
 MOST_OPS = 3
+ALIKE, DIFFERENT = "alike", "different"
 FORWARD = ("forward", "student forward")
 
 
@@ -40,6 +41,7 @@ class Context:
         noise_ps: half the interval of the step's change; None where the noise is unknown.
         points_per_ps: MFU points per ps saved; None where the MFU delta is not split.
         layers: of the model, where the run says so.
+        estimates: ALIKE or DIFFERENT, how the times of two compiled profiles were made; None where a time is recorded.
     """
 
     alignment: Alignment
@@ -51,6 +53,15 @@ class Context:
     noise_ps: float | None
     points_per_ps: float | None
     layers: float | None = None
+    estimates: str | None = None
+
+    def sure(self, confidence: str, counted: bool = False) -> str:
+        """How sure a finding can be where times are estimates: the compiler's counts are exact, its times are not."""
+        if self.estimates is None or confidence == "low":
+            return confidence
+        if self.estimates == DIFFERENT:
+            return "medium" if counted else "low"
+        return confidence if counted else "medium"
 
 
 def noise_of(delta: Delta) -> float | None:
@@ -90,11 +101,16 @@ def counts(members: Sequence[Contribution], context: Context) -> list[str]:
     if not counted:
         return []
     before, after = (sum(getattr(each, f"{side}_calls") for each in counted) for side in ("baseline", "optimized"))
-    texts = [f"calls {arrow(calls(before), calls(after))} per {context.per.unit}"]
+    return [f"calls {arrow(calls(before), calls(after))} per {context.per.unit}", *split_text(members)]
+
+
+def split_text(members: Sequence[Contribution]) -> list[str]:
+    """What of a change comes from how often, and what from how long; nothing where it is one of them."""
     by_calls, by_time = sum(e.calls_time_ps for e in members), sum(e.per_call_time_ps for e in members)
-    if min(abs(by_calls), abs(by_time)) > NEGLIGIBLE * abs(by_calls + by_time):
-        texts.append(f"{signed(by_calls)} from the number of calls, {signed(by_time)} from the time per call")
-    return texts
+    if min(abs(by_calls), abs(by_time)) <= NEGLIGIBLE * abs(by_calls + by_time):
+        return []
+    own, per_call = signed(by_calls, by_time)
+    return [f"{own} from the number of calls, {per_call} from the time per call"]
 
 
 def own_test(members: Sequence[Contribution]) -> bool | None:
@@ -127,5 +143,5 @@ def ops_texts(members: Sequence[Contribution], alignment: Alignment) -> list[str
     texts = []
     for row in alignment.ops.filter(wanted).head(MOST_OPS).iter_rows(named=True):
         names = " → ".join(dict.fromkeys(name for name in (row["baseline_op"], row["optimized_op"]) if name))
-        texts.append(f"{row['match']}: {names} ({signed(row['delta_time_ps'])})")
+        texts.append(f"{row['match']}: {names} ({signed(row['delta_time_ps'])[0]})")
     return texts

@@ -13,7 +13,17 @@ import polars as pl
 
 from profiler.analysis.summary import Measured
 from profiler.compare.effects import RERUN, Group, Part, cluster_text, knobs_text
-from profiler.compare.evidence import Cause, Context, confidence_of, counts, halved, ops_texts, own_test, phases
+from profiler.compare.evidence import (
+    Cause,
+    Context,
+    confidence_of,
+    counts,
+    halved,
+    ops_texts,
+    own_test,
+    phases,
+    split_text,
+)
 from profiler.compare.knob_table import CALLS, TIME
 from profiler.compare.phrases import arrow, calls, duration, gib
 from profiler.compare.price import REMAT, price_text
@@ -22,15 +32,18 @@ from profiler.results import Contribution, Finding
 SMALL = 0.005  # a change below this share of the step is no finding
 MAX_FINDINGS = 12
 MOST_FAMILIES = 3
+MOST_GROUPS = 2  # that may be behind one cause: what a title names
+MOST_PHASES = 2  # that the verdict names
 MEMORY_SHARE = 0.02  # of the capacity: a change of the peak below it is no finding
 PRICE = "HBM"
+IDLE = "idle time"
 
 
 @dataclass(frozen=True)
 class _Cluster:
-    """Contributions of one cause; ``group`` moves them at first hand. ``part`` is the larger of calls and time."""
+    """Contributions of one cause; ``groups`` move them at first hand. ``part`` is the larger of calls and time."""
 
-    group: Group | None
+    groups: tuple[Group, ...]
     part: str
     members: tuple[Contribution, ...]
 
@@ -98,34 +111,38 @@ def _order(finding: Finding, reference_ps: float) -> tuple[float, bool, float, s
 
 
 def _clusters(contributions: Iterable[Contribution], context: Context) -> list[_Cluster]:
-    owner: dict[tuple[int, str], Group | None] = {}
+    owners: dict[tuple[int, str], tuple[str, ...]] = {}
     by_name = {group.name: group for group in context.groups}
     for half in context.parts:
-        owner[id(half.of), half.kind] = by_name[half.owners[0]] if half.sure else None
-    found: dict[tuple[str, str, str, bool], _Cluster] = {}
+        owners[id(half.of), half.kind] = half.owners if half.sure else ()
+    found: dict[tuple[tuple[str, ...], str, str, bool], _Cluster] = {}
     for each in contributions:
         if each.category == "peak" or not each.time_ps:
             continue
         part = CALLS if abs(each.calls_time_ps) > abs(each.per_call_time_ps) else TIME
-        group = owner.get((id(each), part))
+        names = owners.get((id(each), part), ())
         # Time per call is one cause over all families of a group; how often something runs is a cause by itself.
-        family = "" if group is not None and part == TIME else each.family
+        family = "" if names and part == TIME else each.family
         rerun = RERUN if part == CALLS and each.phase == RERUN else ""
-        key = (group.name if group else "", family, rerun or part, each.time_ps > 0)
-        before = found.get(key, _Cluster(group, part, ()))
+        key = (names, family, rerun or part, each.time_ps > 0)
+        before = found.get(key, _Cluster(tuple(by_name[name] for name in names), part, ()))
         found[key] = replace(before, members=(*before.members, each))
     return list(found.values())
 
 
 def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Context) -> Cause:
-    group, members = cluster.group, cluster.members
-    through = f" through {knobs_text(group.knobs)}" if group is not None else ""
+    groups, members = cluster.groups, cluster.members
+    through = f" through {' or '.join(knobs_text(group.knobs) for group in groups[:MOST_GROUPS])}" if groups else ""
     families = list(dict.fromkeys(each.family for each in members))
     more = len(families) - MOST_FAMILIES
     shown = ", ".join(families[:MOST_FAMILIES]) + (f" and {more} more families" if more > 0 else "")
     evidence: list[str] = []
-    if group is not None and cluster.part == TIME:
-        label = what = f"{shown} {'dearer' if cluster.time_ps > 0 else 'cheaper'} per call{through}"
+    if groups and cluster.part == TIME:
+        if len(groups) == 1 and all(groups[0].amortises(each) for each in members):
+            verb = f"{'less ' if cluster.time_ps > 0 else ''}amortised{through.replace(' through ', ' by ', 1)}"
+        else:
+            verb = f"{'dearer' if cluster.time_ps > 0 else 'cheaper'} per call{through}"
+        label = what = f"{shown} {verb}"
         for family in families:
             own = [each for each in members if each.family == family]
             text = cluster_text(family, TIME, False, [_part(each) for each in own], context.per)
@@ -134,11 +151,14 @@ def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Co
         parts = [_part(each) for each in members]
         label = what = f"{cluster_text(shown, CALLS, True, parts, context.per)}{through}"
         evidence += halved(members[0], contributions, context)
+        evidence += split_text(members)
+    elif cluster.members[0].category == "idle":
+        label = what = f"{'more' if cluster.time_ps > 0 else 'less'} {IDLE}"
     else:
         what = f"{shown}{phases(members)}{through}"
-        label = what if len({each.phase for each in members}) == 1 else f"{shown}{through}"
+        label = what if len({each.phase for each in members}) <= MOST_PHASES else f"{shown}{through}"
         evidence += counts(members, context)
-    if group is None:
+    if not groups:
         may = next((part.owners for part in context.parts if part.of is members[0] and not part.sure), ())
         evidence += [f"no knob moves it at first hand; may come from {' or '.join(may)}"] if may else []
     evidence += ops_texts(members, context.alignment)
@@ -147,9 +167,9 @@ def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Co
         f"{what}: {' → '.join(duration(before, after))}",
         cluster.mfu_points,
         cluster.time_ps,
-        tuple(knob.key for knob in group.knobs) if group is not None else (),
+        tuple(knob.key for group in groups for knob in group.knobs),
         tuple(evidence),
-        confidence_of(cluster.time_ps, context.noise_ps, own=own_test(members)),
+        context.sure(confidence_of(cluster.time_ps, context.noise_ps, own=own_test(members)), cluster.part == CALLS),
     )
     return Cause(label, finding)
 
@@ -221,7 +241,7 @@ def _replacements(context: Context) -> list[Cause]:
                 f"{row['baseline_op']} → {row['optimized_op']}",
                 f"calls {arrow(calls(row['baseline_calls']), calls(row['optimized_calls']))} per {context.per.unit}",
             ),
-            confidence_of(change, context.noise_ps, row["confidence"]),
+            context.sure(confidence_of(change, context.noise_ps, row["confidence"])),
         )
         found.append(Cause(f"{row['baseline_family']} → {row['family']}", finding))
     return found

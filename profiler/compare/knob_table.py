@@ -19,17 +19,21 @@ CALLS, TIME, BOTH = "calls", "per call", "calls and time"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Contributions that a knob can move: families by the start of their name, phases (none: any), and which part."""
+    """Contributions that a knob can move: families by the start of their name, phases (none: any), and which part.
+
+    ``amortised``: only in that more work shares what takes the same time: a larger value makes equal work cheaper.
+    """
 
     families: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     part: str = TIME
+    amortised: bool = False
 
     def holds(self, each: Contribution, part: str) -> bool:
         """Whether ``part`` (CALLS or TIME) of a contribution is meant."""
         return (
             self.part in (part, BOTH)
-            and (not self.families or each.family.startswith(self.families))
+            and (each.family.startswith(self.families) if self.families else each.category != "idle")
             and (not self.phases or each.phase in self.phases)
         )
 
@@ -73,9 +77,11 @@ COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "coll
 _RERUNS = Target(phases=("re-run",), part=CALLS)
 _HOST = Target(("host transfer",), part=BOTH)
 # What takes the same time whatever the batch, so that a bigger batch amortises it.
-_FIXED = Target(("optimizer", "all-gather", "all-reduce", "reduce-scatter"))
+_FIXED = Target(("optimizer", "all-gather", "all-reduce", "reduce-scatter"), amortised=True)
 _SPLASH = Target(("splash",))
 _ATTENTION = Target(("splash", "attention"), part=BOTH)
+_SCORES = Target(("splash", "attention"))
+_ALL = Target(part=BOTH)
 
 _REMAT_TENSORS = {
     "decoder_layer_input": "residual stream into a layer",
@@ -144,6 +150,7 @@ _BOOKKEEPING = {
     "hardware": "chip the recipe is for",
     "base_config": "included file, not read here",
 }
+MODEL = "model"
 _MODEL = ("model_name", "student_overrides", "teacher_overrides", "base_", "head_dim", "num_experts", "vocab_size")
 
 
@@ -154,7 +161,7 @@ def table() -> dict[str, Entry]:
     found = {
         "remat_policy": Entry("what the backward pass keeps", remat, (_RERUNS, _HOST), True, True, default="full"),
         "per_device_batch_size": Entry("sequences per device", None, (_FIXED,), rest=True, memory=True),
-        "max_target_length": Entry("tokens per sequence", None, (_FIXED,), rest=True, memory=True, learns=True),
+        "max_target_length": Entry("tokens per sequence", None, (_FIXED, _SCORES), rest=True, memory=True, learns=True),
         "gradient_accumulation_steps": Entry(
             "micro-batches per step", None, (Target(part=CALLS), _FIXED), rest=True, memory=True, default=1
         ),
@@ -220,5 +227,5 @@ def entry(key: str, source: str = "config") -> Entry | None:
     if known is None and key.startswith("sa_"):
         return Entry("splash attention", "splash tiles", (_SPLASH,))
     if known is None and key.startswith(_MODEL):
-        return Entry("shape of the model", "model", rest=True, memory=True, learns=True)
+        return Entry("shape of the model", MODEL, (_ALL,), memory=True, learns=True)
     return known

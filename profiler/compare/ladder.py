@@ -39,7 +39,7 @@ def ladder(runs: Sequence[Measured], *, normalize: str = "auto", force: bool = F
     whole = compare(first, last, normalize=unit, force=force)
     rungs = []
     for before, after in pairwise(runs):
-        diff = whole if (before, after) == (first, last) else compare(before, after, normalize=unit, force=force)
+        diff = whole if len(runs) == 2 else compare(before, after, normalize=unit, force=force)
         scale = work_of(first, before, unit).scale
         rungs.append(_rung(diff, scale, delta_of(first, after, work_of(first, after, unit))))
     return Ladder(

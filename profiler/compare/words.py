@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from profiler.analysis.summary import Measured
 from profiler.compare.attribute import Work
 from profiler.compare.evidence import Cause
-from profiler.compare.findings import PRICE
+from profiler.compare.findings import IDLE, PRICE
 from profiler.compare.phrases import amount, duration, percent, points
 from profiler.results import Delta
 
@@ -13,19 +15,37 @@ MAIN_CAUSE = 0.1  # of the change: what the verdict names
 
 
 def verdict(
-    baseline: Measured, optimized: Measured, delta: Delta, work: Work, causes: tuple[Cause, ...], *, device_time: bool
+    baseline: Measured,
+    optimized: Measured,
+    delta: Delta,
+    work: Work,
+    causes: tuple[Cause, ...],
+    *,
+    device_time: bool,
+    methods: Sequence[str] = (),
 ) -> str:
-    """Faster or slower, by how much, on which basis, and what for the most part. ``device_time``: without idle time."""
+    """Faster or slower, by how much, on which basis, and what for the most part.
+
+    Args:
+        device_time: without idle time.
+        methods: how the estimates of the two sides were made differently, so that causes cannot be told.
+    """
     headline = _headline(baseline, optimized, delta, work, device_time=device_time)
+    if methods:
+        why = f"{methods[0]}{', and more' if len(methods) > 1 else ''}"
+        headline = f"Unclear, since the two estimates are made differently ({why}):{headline.partition(':')[2]}"
     impossible = any((side.summary.mfu or 0) > 1 for side in (baseline, optimized))
     if impossible:
         headline += " An MFU above 100 % is impossible: check the model FLOPs and the peak."
-    because = _because(delta, causes)
+    busy = baseline.times.unit == "run" and delta.mfu_points is None
+    because = _price(causes) if methods else _because(delta, causes, idle=not busy)
     return f"{headline} {because}" if because else headline
 
 
 def _headline(baseline: Measured, optimized: Measured, delta: Delta, work: Work, *, device_time: bool) -> str:
-    estimate = " (compiler estimates)" if baseline.trace.kind == "compiled" else ""
+    kinds = [side.trace.kind == "compiled" for side in (baseline, optimized)]
+    which = "" if all(kinds) else "the baseline's are " if kinds[0] else "the optimized side's are "
+    estimate = f" ({which}compiler estimates)" if any(kinds) else ""
     before, after = duration(baseline.times.step_ps, optimized.times.step_ps)
     unit = baseline.times.unit
     ratio = delta.optimized_time_ps / delta.baseline_time_ps if delta.baseline_time_ps else 1.0
@@ -56,21 +76,32 @@ def _headline(baseline: Measured, optimized: Measured, delta: Delta, work: Work,
     return f"{word}: step {before} → {after} ({percent(delta.step_time_ratio)}){extra}, per device{estimate}."
 
 
-def _because(delta: Delta, causes: tuple[Cause, ...]) -> str:
-    """The causes that make most of the change, and the largest against it."""
+def _because(delta: Delta, causes: tuple[Cause, ...], *, idle: bool) -> str:
+    """The causes that make most of the change, and the largest against it; ``idle``: whether idle time is in it."""
+    causes = tuple(cause for cause in causes if idle or not cause.label.endswith(IDLE))
     change = delta.optimized_time_ps - delta.baseline_time_ps
+    if not idle:  # the change is that of device time, which the causes make up
+        change = sum(cause.finding.time_ps or 0.0 for cause in causes)
     if delta.significant is False or not change:
         return ""
-    main = [cause for cause in causes if (cause.finding.time_ps or 0.0) * change > 0]
-    main = [cause for cause in main if abs(cause.finding.time_ps or 0.0) >= MAIN_CAUSE * abs(change)][:2]
+    along = [cause for cause in causes if (cause.finding.time_ps or 0.0) * change > 0]
+    main = [cause for cause in along if abs(cause.finding.time_ps or 0.0) >= MAIN_CAUSE * abs(change)][:2]
     against = [cause for cause in causes if (cause.finding.time_ps or 0.0) * change < 0][:1]
     against = [cause for cause in against if abs(cause.finding.time_ps or 0.0) >= MAIN_CAUSE * abs(change)]
     if not main:
         return ""
-    text = f"Mostly {' and '.join(_amount(cause) for cause in main)}"
+    most = abs(_time(main)) >= abs(_time(along)) / 2
+    text = f"{'Mostly' if most else 'The largest of many causes:'} {' and '.join(_amount(cause) for cause in main)}"
     text = f"{text}; against it {_amount(against[0])}." if against else f"{text}."
-    price = next((cause.finding.title for cause in causes if cause.label == PRICE), None)
-    return f"{text} {price}." if price else text
+    return f"{text} {_price(causes)}".rstrip()
+
+
+def _time(causes: Sequence[Cause]) -> float:
+    return sum(cause.finding.time_ps or 0.0 for cause in causes)
+
+
+def _price(causes: Sequence[Cause]) -> str:
+    return next((f"{cause.finding.title}." for cause in causes if cause.label == PRICE), "")
 
 
 def _amount(cause: Cause) -> str:

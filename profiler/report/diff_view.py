@@ -114,7 +114,7 @@ def headline_table(diff: Diff) -> Table:
     if base.steps.count > 1 or opt.steps.count > 1:
         rows.append(_spread_row(base, opt))
     work = EQUAL_WORK.get(diff.normalization)
-    if work is not None:
+    if work is not None and diff.delta.optimized_time_ps != opt.steps.mean_ps:
         times = (diff.delta.baseline_time_ps, diff.delta.optimized_time_ps)
         row = _time_row(f"time for equal {work}", *times, noise)
         # With another batch size a longer step may be the better one: only the time per unit of work is judged.

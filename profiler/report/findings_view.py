@@ -37,7 +37,7 @@ def _items(findings: tuple[Finding, ...]) -> tuple[tuple[Cell, tuple[str, ...]],
         effect = [f"{units.points(finding.mfu_points)} MFU points"] if finding.mfu_points is not None else []
         if finding.time_ps is not None and not effect:
             scale = units.time_scale((finding.time_ps,))
-            effect.append(f"{scale.delta(finding.time_ps)} {scale.unit}")
+            effect.append(f"{units.fixed(finding.time_ps / scale.divisor, 2, sign=True)} {scale.unit}")
         effect.append(f"{finding.confidence} confidence")
         knobs = (f"knobs: {', '.join(finding.knobs)}",) if 0 < len(finding.knobs) <= MOST_NAMED else ()
         items.append((Cell(f"{finding.title} ({', '.join(effect)})", STRONG), (*knobs, *finding.evidence)))

@@ -66,6 +66,8 @@ def _group_deltas(found: MemoryDelta) -> Table:
 
 def _changes(found: MemoryDelta) -> Table:
     scale = units.byte_scale(value for row in found.tensors for value in (row.baseline_bytes, row.optimized_bytes))
+    shown = [row for row in found.tensors if scale.delta(row.optimized_bytes - row.baseline_bytes).strip("0.+−")]
+    hidden = len(found.tensors) - len(shown)
     return Table(
         "Tensors at the peak that came, went or changed",
         (
@@ -75,7 +77,8 @@ def _changes(found: MemoryDelta) -> Table:
             Column("shape", numeric=False, minor=True),
             *(Column(f"{title} {scale.unit}") for title in ("base", "opt", "Δ")),
         ),
-        tuple(_change_row(row, scale) for row in found.tensors),
+        tuple(_change_row(row, scale) for row in shown),
+        caption=f"{hidden} more changed by too little to show" if hidden else None,
     )
 
 

@@ -79,3 +79,45 @@ def test_a_knob_whose_effect_no_estimate_contains_is_named(compiled) -> None:
     opt = compiled("opt", 1000, {"sa_q_layout": "SEQ_MINOR", "steps": 4}, unseen_knobs=unseen)
     found = [note.message for note in profiler.diff(base, opt).warnings if note.code == "effect_not_estimated"]
     assert found == ["sa_q_layout differs: what a layout changes at run time is not in these estimates"]
+
+
+KERNELS = {"kernel code": {"core_s": 5e-10}}
+MODELLED = {"kernel model": {"core_s": 5e-10}, "kernel code": {"core_s": 1e-15}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            {"constants": {"permute": {"value": 9e10}}},
+            {"constants": {"permute": {"value": 7e10}}},
+            "other constants: permute",
+        ),
+        ({"sources": KERNELS}, {"sources": MODELLED}, "kernels by kernel code against kernel model"),
+    ],
+)
+def test_estimates_made_differently_give_no_cause_and_no_band(compiled, before, after, words) -> None:
+    sensitivity = {"clock": [0.8e-9, 1.25e-9]}
+    base = compiled("base", 1000, {"ici_fsdp_parallelism": 2}, sensitivity=sensitivity, **before)
+    opt = compiled("opt", 500, {"ici_fsdp_parallelism": 4}, sensitivity=sensitivity, **after)
+    found = profiler.diff(base, opt)
+    assert [words in note.message for note in found.warnings if note.code == "estimates_differ"] == [True]
+    assert found.verdict.startswith(f"Unclear, since the two estimates are made differently ({words})")
+    assert "Mostly" not in found.verdict
+    assert found.delta.band is None
+    assert {each.confidence for each in found.findings} <= {"low"}
+    assert profiler.diff(base, base).verdict.startswith("No change")
+
+
+def test_estimated_times_are_never_of_high_confidence(compiled) -> None:
+    found = profiler.diff(compiled("base", 1000), compiled("opt", 500))
+    assert [each.confidence for each in found.findings] == ["medium"]
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 3, "x", [], {"all": None}, {"kernel code": [1]}, {"kernel code": {"core_s": "x"}}]
+)
+def test_sources_and_constants_of_any_shape_are_no_difference(compiled, bad) -> None:
+    base = compiled("base", 1000, sources=bad, constants=bad, sensitivity=bad, unseen_knobs=bad)
+    opt = compiled("opt", 500, sources=KERNELS, constants={"a": {"value": 1.0}})
+    assert "estimates_differ" not in {note.code for note in profiler.diff(base, opt).warnings}

@@ -9,8 +9,12 @@ import pytest
 
 import profiler
 from profiler.compare.advice import suggestions
+from profiler.compare.comparable import model_notes
+from profiler.compare.effects import groups_of, parts_of
 from profiler.compare.findings import _order
-from profiler.results import FamilyRow, Finding, Memory
+from profiler.compare.knob_table import TIME
+from profiler.compare.phrases import duration, percent, points, signed
+from profiler.results import Contribution, FamilyRow, Finding, Knob, Memory
 from profiler.xplane.write import SpaceBuilder
 
 STUDENT = "jit(step)/jvp(student)/layers/while/body"
@@ -76,6 +80,47 @@ def test_cheaper_calls_of_all_phases_are_one_finding_of_their_tiles(case) -> Non
     (tiles,) = (each for each in case.findings if each.knobs == ("wi_tile_fwd_mlp_dim",))
     assert tiles.title == "gmm forward cheaper per call through wi_tile_fwd_mlp_dim=768: 32.00 µs → 24.00 µs"
     assert tiles.evidence[0] == "gmm forward 4.00 µs → 3.00 µs a call (re-run, student forward)"
+
+
+def test_swapped_sides_find_the_same_causes_whatever_the_batch(saved) -> None:
+    larger = [(name, stack, 3 * time) for name, stack, time in OPS]
+    larger[0] = (*larger[0][:2], round(15.5 * US))  # 0.9 % of the step for equal work
+    base, opt = saved(space(OPS, CONFIG), "base.xplane.pb"), saved(space(larger, CHANGED, 3.0), "opt.xplane.pb")
+    there, back = profiler.diff(base, opt), profiler.diff(opt, base)
+    assert len(there.findings) == len(back.findings) == 1
+    assert there.findings[0].mfu_points == pytest.approx(-back.findings[0].mfu_points, abs=1e-9)
+
+
+def moved(family: str, before: float, after: float, phase: str | None = None) -> Contribution:
+    """A contribution of as many calls whose time changed."""
+    delta = after - before
+    return Contribution("compute", family, phase, None, before, after, 4, 4, None, None, delta, 0.0, delta)
+
+
+def test_a_bigger_batch_amortises_and_makes_nothing_dearer() -> None:
+    (batch,) = groups_of([Knob("per_device_batch_size", 4, 6)], {})
+    assert batch.moves(moved("optimizer", 300, 200), TIME)
+    assert not batch.moves(moved("all-gather", 100, 400), TIME)
+    (smaller,) = groups_of([Knob("per_device_batch_size", 6, 4)], {})
+    assert smaller.moves(moved("all-gather", 100, 400), TIME)
+    assert batch.amortises(moved("optimizer", 300, 200))
+
+
+def test_what_another_model_moves_is_no_tiles_alone() -> None:
+    knobs = [
+        Knob("model_name", "a", "b", group="model"),
+        Knob("wi_tile_fwd_mlp_dim", 1024, 768, group="grouped matmul tiles"),
+    ]
+    (part,) = parts_of([moved("gmm forward", 400, 300)], groups_of(knobs, {}))
+    assert part.owners == ("model", "grouped matmul tiles")
+    assert [note.code for note in model_notes(knobs)] == ["model_differs"]
+
+
+def test_figures_in_sentences_are_never_a_nothing_with_a_sign() -> None:
+    assert duration(3.6e9, 78e12) == ("3.60 ms", "78.00 s")
+    assert duration(0.0, 2e9) == ("0.00 ms", "2.00 ms")
+    assert signed(0.9e9, -3e9) == ("+0.90 ms", "−3.00 ms")
+    assert (percent(1.05), percent(21.3), points(-0.001)) == ("+5.0 %", "21×", "0.00 points")
 
 
 def test_effects_and_contributions_sum_to_the_delta(case) -> None:

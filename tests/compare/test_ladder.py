@@ -50,6 +50,13 @@ def chain(run):
     return api.ladder(paths, [Options()] * 3)
 
 
+def test_one_recording_many_times_is_a_ladder_without_change(run) -> None:
+    same = run("a", 4000, 2000)
+    found = api.ladder([same, same, same], [Options()] * 3)
+    assert [each.time_ps for rung in found.rungs for each in rung.contributions if each.time_ps] == []
+    assert found.delta.significant is False
+
+
 def test_the_rungs_sum_to_the_whole(chain) -> None:
     parts = [part.mfu_points for rung in chain.rungs for part in rung.contributions]
     assert sum(parts) == pytest.approx(chain.delta.mfu_points, abs=1e-9)
