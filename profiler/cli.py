@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from profiler.cli_options import (
     FIGURES,
@@ -36,6 +36,8 @@ from profiler.errors import ProfilerError, ThresholdHit, UsageError
 
 if TYPE_CHECKING:
     from profiler.results import Diff, Note
+
+Result = TypeVar("Result")
 
 EXIT_BUG = 70  # sysexits' EX_SOFTWARE: not to be taken for a failed --fail-on threshold, which is 1
 EXIT_INTERRUPTED = 130
@@ -164,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
     config.set_defaults(run=run_config)
 
     peaks = commands.add_parser("peaks", help="the chip table with sources")
-    add_output_options(peaks, ("text", "json", "markdown", "csv"), None)
+    add_output_options(peaks, ("text", "json", "markdown", "csv"), None, redact=False)
     peaks.set_defaults(run=run_peaks)
     return parser
 
@@ -311,7 +313,7 @@ def _answer(
 
     target = output.target(args.format, args.output, args.formats)
     check_outputs(args)
-    result = analyse()
+    result = _hidden(args, analyse())
     target.write(render(result, target.format, target.style, args.top))
     if target.format in ("csv", "parquet"):
         _warn(notes_of(result))
@@ -321,7 +323,16 @@ def _diff(args: argparse.Namespace) -> Diff:
     """BASE against OPT, as all options of a comparison ask."""
     from profiler import api
 
-    return api.diff(args.baseline, args.optimized, options(args, 0), options(args, 1))
+    return _hidden(args, api.diff(args.baseline, args.optimized, options(args, 0), options(args, 1)))
+
+
+def _hidden(args: argparse.Namespace, result: Result) -> Result:
+    """The result as it may be shown: without names of hosts, folders and users where --redact asks for it."""
+    if not args.redact:
+        return result
+    from profiler.redact import redacted
+
+    return redacted(result)
 
 
 def _warn(notes: Sequence[Note]) -> None:

@@ -158,7 +158,12 @@ def _step_range(text: str) -> tuple[int | None, int | None]:
 
 
 def add_output_options(
-    parser: argparse.ArgumentParser, formats: tuple[str, ...], rows: str | None, *, required: bool = False
+    parser: argparse.ArgumentParser,
+    formats: tuple[str, ...],
+    rows: str | None,
+    *,
+    required: bool = False,
+    redact: bool = True,
 ) -> None:
     """Format and destination; ``rows`` says what --top limits, None where nothing is."""
     group = parser.add_argument_group("output")
@@ -167,6 +172,8 @@ def add_output_options(
     group.add_argument("-o", "--output", metavar="FILE", type=Path, required=required, help=where)
     if rows is not None:
         group.add_argument("--top", metavar="N", type=_rows, help=f"{rows}; 0 for all")
+    if redact:
+        group.add_argument("--redact", action="store_true", help="hide names of hosts, folders and users")
     group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
     parser.set_defaults(formats=formats)
 
