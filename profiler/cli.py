@@ -136,7 +136,7 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_argument("baseline", metavar="BASE", help=PATH_HELP)
     check.add_argument("optimized", metavar="OPT", help="the same for the other side")
     add_threshold_options(check)
-    add_output_options(check, ("text", "json", "markdown"), None)
+    add_output_options(check, ("text", "json", "markdown"), "thresholds in the table (default: all)")
     add_selection_options(check)
     add_fact_options(check, 2)
     add_comparison_options(check)
@@ -252,7 +252,7 @@ def run_check(args: argparse.Namespace) -> None:
     rules = gate.collect(args.fail_on, args.warn_on, args.thresholds)
     check_outputs(args)
     result = gate.check(_diff(args), *rules, allow_unknown=args.allow_unknown)
-    target.write(render_check(result, target.format, target.style))
+    target.write(render_check(result, target.format, target.style, args.top))
     if not result.passed:
         raise ThresholdHit(gate.failure(result))
 

@@ -151,15 +151,19 @@ def render_diff(diff: Diff, format_name: str, style: Style, top: int | None = No
     return _draw(diff_document(diff, top), format_name, style)
 
 
-def render_check(check: Check, format_name: str, style: Style) -> bytes:
-    """``profiler check``: text, json or markdown."""
+def render_check(check: Check, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler check``: text, json or markdown; the JSON holds every threshold."""
     if format_name == "json":
         from profiler.report.json_ import result_object, to_json
 
         return to_json(result_object(check)).encode()
     from profiler.report.check_view import check_document
 
-    return _draw(check_document(check), format_name, style)
+    if format_name == "markdown":
+        from profiler.report.markdown import GATE_LIMIT, render_markdown
+
+        return _encode(render_markdown(check_document(check, top), GATE_LIMIT))
+    return _draw(check_document(check, top), format_name, style)
 
 
 def render_ladder(ladder: Ladder, format_name: str, style: Style, top: int | None = None) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler.report import units
 from profiler.report.model import (
+    ALL_ROWS,
     BAD,
     DIM,
     GOOD,
@@ -18,6 +19,7 @@ from profiler.report.model import (
     Line,
     Notes,
     Table,
+    capped,
     label,
     name,
 )
@@ -27,13 +29,14 @@ from profiler.results_check import HIT, PASSED, UNKNOWN, WITHIN_NOISE
 ORDER = ("FAIL", "CANNOT BE CHECKED", "WARN", "~ noise", "ok")
 
 
-def check_document(check: Check) -> Document:
-    """The check as blocks."""
+def check_document(check: Check, top: int | None = None) -> Document:
+    """The check as blocks; ``top`` thresholds in the table, None and 0 for all."""
     blocks: list[Block] = [Line(check.verdict, headline=True)]
     if not check.comparable:
         blocks.append(Line("Not comparable; compared all the same, as --force asks.", BAD))
     blocks.append(Line(check.diff))
-    blocks.append(_table(check))
+    table = _table(check)
+    blocks.append(capped(table, top, ALL_ROWS) if top else table)
     remarks = tuple((name(row.expression), (row.remark,)) for row in _ordered(check) if row.remark)
     if remarks:
         blocks.append(Items("Of these", remarks))

@@ -29,6 +29,7 @@ from profiler.report.model import (
 )
 
 LIMIT = 60_000
+GATE_LIMIT = 5_000  # of profiler check, so that it fits into the comment of a diff
 
 # (rows per table, notes and items per list, characters per name, per sentence): the first that fits is taken.
 _BUDGETS = (

@@ -155,6 +155,15 @@ def test_the_json_keeps_its_schema(pair: Pair, diff_options: Any) -> None:
     assert len(document["rows"]) == len(thresholds) + 1
 
 
+def test_a_comment_has_room_for_any_number_of_thresholds(pair: Pair) -> None:
+    diff = replace(pair(loss=None), verdict="slower " * 2000, warnings=(results.Note("a", "b|" * 9000),) * 40)
+    many = [f"{metric}>{step:+d}%" for metric in METRICS for step in range(1, 30)]
+    text = render_check(check(diff, many), "markdown", Style()).decode()
+    assert len(text) <= 5000
+    assert "FAIL" in text
+    assert "more rows" in text
+
+
 def test_what_decides_stands_first_for_people(pair: Pair) -> None:
     found = check(pair(), ["idle>+9ms", "hbm_peak>+5%"], ["mfu<-1%"])
     for how in ("text", "markdown"):
