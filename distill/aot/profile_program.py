@@ -58,7 +58,9 @@ def stripped(
     del wrapped.hlo_module.payloads[:]
     names = wrapped.hlo_module.stack_frame_index.file_names
     names[:] = [_portable(name) for name in names]
-    if static_peak_bytes and not wrapped.buffer_assignment:
+    if wrapped.buffer_assignment:
+        wrapped.buffer_assignment = _without_names(wrapped.buffer_assignment)
+    elif static_peak_bytes:
         wrapped.buffer_assignment = _assignment(static_peak_bytes, host_bytes or 0)
     result: bytes = wrapped.SerializeToString()
     return result
@@ -92,6 +94,16 @@ def portable(source: str) -> str:
 
 def _portable(source: bytes) -> bytes:
     return portable(source.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _without_names(assignment: bytes) -> bytes:
+    """A buffer assignment whose heap events do not repeat the names of their instructions: half of its size."""
+    found = buffers.messages().Assignment.FromString(assignment)
+    for trace in found.traces:
+        for event in trace.events:
+            event.DiscardUnknownFields()
+    data: bytes = found.SerializeToString()
+    return data
 
 
 def _assignment(device_bytes: int, host_bytes: int) -> bytes:
