@@ -158,7 +158,7 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
         y = top + index * row
         bar_y = y + (22 if narrow else (row - bar_height) / 2)
         begin, end = sorted((x(bar.start), x(bar.end)))
-        text = _fitting(bar.label, 42 if narrow else 38)
+        text = _fitting(bar.label, 42 if narrow else 40)
         weight = ' font-weight="600"' if bar.kind == "total" else ""
         anchor = f'x="{left}" y="{y + 15}"' if narrow else f'x="{label_width}" y="{bar_y + 13:.1f}" text-anchor="end"'
         parts.append(f"<g><title>{escape(units.shorten(bar.label, 200))}: {escape(figure.text(bar))}</title>")

@@ -1,113 +1,106 @@
 """A diff as one HTML file: no network, readable without JavaScript, quiet about hostile names.
 
-Everything of the trace passes jinja2's autoescaping as text. The page's policy allows no request at all and only the
-one script whose hash it names, so nothing else could run even if something slipped through.
+Everything of the trace passes jinja2's autoescaping as text, or the drawings' own escaping. The page's policy allows no
+request at all and only the one script whose hash it names, so nothing else could run even if something slipped through.
+The same diff gives the same bytes.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from profiler.report import diff_tables, diff_view, findings_view, knobs_view, side_tables, units
+from profiler.report import (
+    diff_tables,
+    diff_view,
+    findings_view,
+    html_tables,
+    knobs_view,
+    memory_diff,
+    side_tables,
+    units,
+)
+from profiler.report.comm_view import comm_blocks
 from profiler.report.figures import waterfall, waterfall_svg
-from profiler.report.json_ import plain
-from profiler.report.model import BAD, GOOD, Cell, Table, capped
-from profiler.report.summary_view import devices_text, mfu_text, steps_text
+from profiler.report.figures_memory import MemoryFigure, memory_figure, memory_svg, swatch
+from profiler.report.figures_steps import steps_figure, steps_svg
+from profiler.report.html_kpis import cards
+from profiler.report.html_ops import op_table
+from profiler.report.html_sides import command_of, provenance
+from profiler.report.model import Items, Line, Table, capped
+from profiler.report.summary_view import rerun_text
 from profiler.report.wording import basis, sides
-from profiler.results import Diff, Note, Summary
+from profiler.results import Diff, Note
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-MOST_OPS = 2000
-OPS_BUDGET_BYTES = 1_500_000  # the whole page stays under 2.5 MB
-MOST_ROWS = 80
+WIDE, NARROW = 1000, 360  # of the drawings
+MOST_ROWS = 80  # of a table, except those that say otherwise
+MOST_FAMILIES = 20  # of a phase
+MOST_TENSORS = 12
 MOST_NOTES = 40
-MOST_EFFECTS = 30
+MOST_EFFECTS = 40
 MOST_SUGGESTIONS = 10
-MOST_FACTS = 60
 NAME_WIDTH = 120
-TITLE_WIDTH = 300
 SENTENCE_WIDTH = 600
+COMMAND_WIDTH = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class OpRow:
-    """One row of the op table: what is shown, and the raw figures that sorting uses."""
+class Drawing:
+    """A figure for wide and for narrow pages; both are in the file, and the page shows the one that fits."""
 
-    match: str
-    baseline: str | None
-    optimized: str | None
-    where: str
-    title: str
-    cells: tuple[Cell, ...]
-    values: tuple[float, ...]
+    wide: Markup
+    narrow: Markup
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One headline figure."""
+def diff_page(diff: Diff, command: str | None = None) -> str:
+    """The whole page.
 
-    title: str
-    baseline: str
-    optimized: str
-    change: str
-    tone: str
-    word: str
-
-
-def diff_page(diff: Diff) -> str:
-    """The whole page."""
+    Args:
+        diff: the comparison.
+        command: what was typed to make it; None for the command that the result implies.
+    """
     environment = _environment()
-    script = (TEMPLATES / "report.js").read_text("utf-8")
-    figure = waterfall(diff)
-    rows, hidden = _op_rows(diff)
-    headline = diff_view.headline_table(diff)
-    suggestions = findings_view.suggestions_items(diff)
-    return environment.get_template(
-        "report.html"
-    ).render(
+    script = _template("report.js")
+    return environment.get_template("report.html").render(
         script=Markup(script),  # ours, and the policy admits it by its hash only
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        style=Markup((TEMPLATES / "report.css").read_text("utf-8")),
+        style=Markup(_template("report.css")),
         diff=diff,
+        unit=diff.baseline.steps.unit,
+        basis=basis(diff),
         title=" → ".join(units.shorten(side.label or side.file, 60) for _, side in sides(diff)),
-        sides=[_side(title, side) for title, side in sides(diff)],
         compiled=[title for title, side in sides(diff) if side.kind == "compiled"],
+        command=units.shorten(command, COMMAND_WIDTH) if command else command_of(diff),
+        labels=[(title, side.label) for title, side in sides(diff)],
+        provenance=provenance(diff),
         notes=_notes(diff.warnings),
         side_notes=[(title, _notes(diff_view.side_warnings(diff, side))) for title, side in sides(diff)],
-        cards=_cards(headline),
-        headline=replace(headline, caption=None),
-        noise=headline.caption,
-        knobs=capped(knobs_view.knobs_table(diff, all_keys=True), MOST_ROWS) if diff.knobs else None,
-        effects=knobs_view.effects_items(diff).items[:MOST_EFFECTS],
-        figure=figure,
-        wide=Markup(waterfall_svg(figure, 1000, "waterfall-wide")),  # escapes its own text
-        narrow=Markup(waterfall_svg(figure, 360, "waterfall-narrow")),
-        contributions=diff_tables.contributions_table(diff, MOST_ROWS),
-        findings=findings_view.findings_items(diff).items[:MOST_NOTES],
-        suggestions=replace(suggestions, items=suggestions.items[:MOST_SUGGESTIONS]),
-        families=capped(side_tables.families_table(diff), MOST_ROWS),
-        kernels=capped(side_tables.kernels_table(diff), MOST_ROWS),
-        reruns=capped(side_tables.rerun_table(diff), MOST_ROWS),
-        ops=rows,
-        op_columns=_op_columns(diff),
-        matches=_match_counts(rows),
-        hidden=hidden,
+        **_headline(diff),
+        **_configuration(diff),
+        **_where_time_goes(diff),
+        **_memory(diff),
+        **_communication(diff),
+        **_steps(diff),
+        **_words(diff),
+        ops=op_table(diff),
         matched=diff_view.matched_text(diff),
-        basis=basis(diff),
     )
+
+
+def _template(name: str) -> str:
+    return (TEMPLATES / name).read_text("utf-8")
 
 
 @cache
@@ -124,7 +117,13 @@ def _environment() -> Environment:
     )
     environment.filters["name"] = lambda text: units.shorten(str(text), NAME_WIDTH)
     environment.filters["sentence"] = lambda text: units.shorten(str(text), SENTENCE_WIDTH)
+    environment.filters["bars"] = lambda text: [f"{min(float(each), 1.0) * 100:.1f}" for each in text.split()]
     return environment
+
+
+def _drawing(draw: Callable[..., str], figure: Any, name: str) -> Drawing:
+    """Both widths of a figure; it escapes its own text."""
+    return Drawing(Markup(draw(figure, WIDE, f"{name}-wide")), Markup(draw(figure, NARROW, f"{name}-narrow")))
 
 
 def _notes(notes: Sequence[Note]) -> tuple[Note, ...]:
@@ -134,94 +133,96 @@ def _notes(notes: Sequence[Note]) -> tuple[Note, ...]:
     return (*notes[:MOST_NOTES], Note("more", f"{hidden} more warnings are in the JSON output"))
 
 
-def _side(title: str, side: Summary) -> dict[str, Any]:
-    facts = [
-        ("file", side.file),
-        ("label", side.label),
-        ("kind", "compiled: every time is an estimate" if side.kind == "compiled" else side.kind),
-        ("devices", devices_text(side)),
-        (f"{side.steps.unit}s", steps_text(side)),
-        ("MFU", mfu_text(side)),
+def _headline(diff: Diff) -> dict[str, Any]:
+    headline = diff_view.headline_table(diff)
+    figure = waterfall(diff)
+    return {
+        "cards": cards(diff),
+        "headline": replace(headline, caption=None),
+        "noise": headline.caption,
+        "waterfall": figure,
+        "waterfall_drawing": _drawing(waterfall_svg, figure, "waterfall"),
+        "contributions": html_tables.marked(diff_tables.contributions_table(diff, MOST_ROWS), diff),
+    }
+
+
+def _configuration(diff: Diff) -> dict[str, Any]:
+    groups = html_tables.knob_groups(diff) if diff.knobs else []
+    return {
+        "knob_groups": groups[:MOST_EFFECTS],
+        "knob_groups_hidden": max(len(groups) - MOST_EFFECTS, 0),
+        "knobs": capped(knobs_view.knobs_table(diff, all_keys=True), MOST_ROWS) if diff.knobs else None,
+        "configured": all(html_tables.configured(side) for _, side in sides(diff)),
+    }
+
+
+def _where_time_goes(diff: Diff) -> dict[str, Any]:
+    def table(found: Table) -> Table:
+        return capped(html_tables.marked(found, diff), MOST_ROWS)
+
+    return {
+        "phases": html_tables.phases_table(diff, MOST_FAMILIES),
+        "counts": html_tables.counts_table(diff),
+        "kernels": table(side_tables.kernels_table(diff)),
+        "tiles": capped(html_tables.tiles_table(diff), MOST_ROWS),
+        "reruns": table(side_tables.rerun_table(diff)),
+        "rerun_texts": [(title, rerun_text(side)) for title, side in sides(diff)],
+    }
+
+
+def _memory(diff: Diff) -> dict[str, Any]:
+    blocks = memory_diff.memory_blocks(diff, 0)
+    found = diff.memory
+    by_group = {row.group: (row.baseline_bytes, row.optimized_bytes) for row in found.groups} if found else {}
+    tables = [block for block in blocks if isinstance(block, Table)]
+    groups = (
+        html_tables.with_bars(tables[0], [by_group.get(row[0].text) for row in tables[0].rows]) if (tables) else None
+    )
+    figure = memory_figure(diff)
+    return {
+        "memory_lines": [block.text for block in blocks if isinstance(block, Line)],
+        "memory_groups": groups,
+        "memory_tensors": replace(tables[1], rows=tables[1].rows[:MOST_TENSORS]) if len(tables) > 1 else None,
+        "memory_count": len(tables[1].rows) if len(tables) > 1 else 0,
+        "memory_all_tensors": capped(tables[1], MOST_ROWS)
+        if len(tables) > 1 and len(tables[1].rows) > MOST_TENSORS
+        else None,
+        "memory_figure": figure,
+        "memory_drawing": _drawing(memory_svg, figure, "hbm") if figure else None,
+        "memory_legend": _legend(figure) if figure else [],
+    }
+
+
+def _legend(figure: MemoryFigure) -> list[tuple[Markup, str, str]]:
+    """(tone, letter, phase) of what stands in the strips below the curves."""
+    return [
+        (Markup(swatch(figure, phase, f"tone-{index}")), letter, phase)
+        for index, (phase, letter) in enumerate(figure.phases.items())
     ]
-    for key, value in list((side.run_info or {}).items())[:MOST_FACTS]:
-        text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
-        facts.append((units.shorten(str(key), 60), units.shorten(text, 400)))
-    return {"title": title, "facts": facts}
 
 
-def _cards(headline: Table) -> list[Card]:
-    """The four figures that decide: MFU, the time that is judged, throughput, memory; else what else is known."""
-    by_title = {row[0].text: row for row in headline.rows}
-    times = [title for title in by_title if "time" in title]
-    judged = next((title for title in times if by_title[title][3].tone), times[-1])
-    memory = next(title for title in by_title if title.startswith("HBM peak"))
-    wanted = ["MFU", judged, "throughput", memory, "busy", "re-run calls"]
-    known = [title for title in wanted if title == "MFU" or by_title[title][3].text != units.UNKNOWN]
-    words = {GOOD: "better", BAD: "worse"}
-    cards = []
-    for title in known[:4]:
-        _, base, opt, change = by_title[title]
-        # "−1.005 ms (−23.2 %)": the difference is plain from both sides, the share is what counts.
-        text = change.text.partition("(")[2].rstrip(")") if "(" in change.text else change.text
-        text = f"~ {text}" if change.text.startswith("~") else text
-        cards.append(Card(title, base.text, opt.text, text, change.tone, words.get(change.tone, "")))
-    return cards
+def _communication(diff: Diff) -> dict[str, Any]:
+    blocks = comm_blocks(diff, 0)
+    tables = [capped(html_tables.marked(block, diff), MOST_ROWS) for block in blocks if isinstance(block, Table)]
+    return {
+        "communication": tables[0] if tables else None,
+        "communication_lines": [block.text for block in blocks if isinstance(block, Line)],
+    }
 
 
-def _op_columns(diff: Diff) -> tuple[str, ...]:
-    scales = diff_tables.op_scales(diff.ops.head(MOST_OPS).to_dicts())
-    time, mean = (scale.unit for scale in scales)
-    return f"baseline {time}", f"optimized {time}", f"Δ {time}", "calls", f"mean {mean}"
+def _steps(diff: Diff) -> dict[str, Any]:
+    figure = steps_figure(diff)
+    return {
+        "steps_figure": figure,
+        "steps_drawing": _drawing(steps_svg, figure, "steps") if figure else None,
+    }
 
 
-def _op_rows(diff: Diff) -> tuple[list[OpRow], str | None]:
-    """As many rows as the page's budget holds, and what is left out."""
-    records = diff.ops.head(MOST_OPS).to_dicts()
-    time, mean = diff_tables.op_scales(records)
-    rows: list[OpRow] = []
-    used = 0
-    for record in records:
-        row = _op_row(record, time, mean)
-        # As the page will hold it: escaped, in UTF-8; the rest of a row is tags and figures.
-        used += 480 + sum(
-            len(escape(text).encode()) for text in (row.baseline, row.optimized, row.where, row.title) if text
-        )
-        if used > OPS_BUDGET_BYTES:
-            break
-        rows.append(row)
-    hidden = diff.ops.height - len(rows)
-    if not hidden:
-        return rows, None
-    rest = float(diff.ops["delta_time_ps"].tail(hidden).sum() or 0.0)
-    return rows, f"{hidden} more rows, net {time.delta(rest)} {time.unit}, are in the JSON and CSV output"
+def _words(diff: Diff) -> dict[str, Any]:
+    def first(items: Items, most: int) -> Items:
+        return replace(items, items=items.items[:most])
 
-
-def _op_row(record: dict[str, Any], time: units.Scale, mean: units.Scale) -> OpRow:
-    cells = diff_tables.op_cells(record, time, mean)
-    base, opt = record["baseline_op"], record["optimized_op"]
-    details = [record.get("name_stack"), record.get("source"), record.get("evidence")]
-    title = "\n".join(units.shorten(str(text), TITLE_WIDTH) for text in details if text)
-    values = (
-        (record["baseline_time_ps"] or 0.0) / time.divisor,
-        (record["optimized_time_ps"] or 0.0) / time.divisor,
-        (record["delta_time_ps"] or 0.0) / time.divisor,
-        record["optimized_calls"] or record["baseline_calls"] or 0.0,
-        (record["optimized_mean_ps"] or record["baseline_mean_ps"] or 0.0) / mean.divisor,
-    )
-    return OpRow(
-        match=str(record["match"]),
-        baseline=units.shorten(base, NAME_WIDTH) if base else None,
-        optimized=units.shorten(opt, NAME_WIDTH) if opt and opt != base else None,
-        where=units.shorten(cells[1].under or "", NAME_WIDTH),
-        title=title,
-        cells=cells[2:],
-        values=tuple(float(f"{value:.6g}") for value in values),
-    )
-
-
-def _match_counts(rows: Sequence[OpRow]) -> list[tuple[str, int]]:
-    order = list(diff_tables.MATCH_TONES)
-    counts = dict.fromkeys(order, 0)
-    for row in rows:
-        counts[row.match] = counts.get(row.match, 0) + 1
-    return [(match, count) for match, count in counts.items() if count]
+    return {
+        "findings": first(findings_view.findings_items(diff), MOST_NOTES),
+        "suggestions": first(findings_view.suggestions_items(diff), MOST_SUGGESTIONS),
+    }

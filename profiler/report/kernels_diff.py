@@ -89,13 +89,17 @@ def tiles_table(diff: Diff) -> Table:
 
 
 def tile_changes(base: KernelRow, opt: KernelRow) -> list[tuple[str, str, str]]:
-    """(tile, before, after) of what differs; of calls with several tiles, all their values."""
+    """(tile, before, after) of what differs; of calls with several tiles, all their values.
+
+    A tile that only one side tells (an older compile noted none) is not known to differ.
+    """
     keys = dict.fromkeys(key for row in (base, opt) for tiles in row.tiles for key in tiles)
-    values = [(key, _values(base, key), _values(opt, key)) for key in keys]
-    return [each for each in values if each[1] != each[2]]
+    values = [(key, tile_text(base, key), tile_text(opt, key)) for key in keys]
+    return [each for each in values if each[1] != each[2] and units.UNKNOWN not in each[1:]]
 
 
-def _values(row: KernelRow, key: str) -> str:
+def tile_text(row: KernelRow, key: str) -> str:
+    """One tile of a kernel; of calls with several, all its values."""
     return " / ".join(dict.fromkeys(_text(tiles[key]) for tiles in row.tiles if key in tiles)) or units.UNKNOWN
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from profiler.report import units
 
 WIDTH, HEIGHT = 60, 8
+_LONGEST = 60  # characters of a phase that are looked at
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
@@ -40,20 +41,21 @@ def plot_lines(plot: Plot, width: int = WIDTH, height: int = HEIGHT) -> Iterator
     yield f"{f'0 {scale.unit}':>{margin}} └{'─' * width}"
     known = list(dict.fromkeys(phase for phase in plot.phases if phase))
     if known:
-        letters = _letters(known)
+        short = letters(known)
         strip = (_most([plot.phases[i] for i in range(a, b)]) for a, b in spans)
-        yield f"{'phase':>{margin}}  {''.join(letters.get(phase or '', '·') for phase in strip)}".rstrip()
-        yield f"{'':>{margin}}  {', '.join(f'{letters[phase]} {phase}' for phase in known)}"
+        yield f"{'phase':>{margin}}  {''.join(short.get(phase or '', '·') for phase in strip)}".rstrip()
+        yield f"{'':>{margin}}  {', '.join(f'{short[phase]} {phase}' for phase in known)}"
 
 
 def _most(phases: list[str | None]) -> str | None:
     return max(dict.fromkeys(phases), key=phases.count)
 
 
-def _letters(phases: list[str]) -> dict[str, str]:
-    """A letter for each: the initial of its last word, else the first that is free."""
+def letters(phases: list[str]) -> dict[str, str]:
+    """A letter for each: the initial of its last word, else the first that is free, else none."""
     taken: dict[str, str] = {}
     for phase in phases:
-        wanted = phase.rpartition(" ")[2][0].upper() + phase.upper() + "0123456789"
-        taken[phase] = next(letter for letter in wanted if letter.isalnum() and letter not in taken.values())
+        wanted = phase[:_LONGEST].rpartition(" ")[2][:1].upper() + phase[:_LONGEST].upper() + "0123456789"
+        used = set(taken.values())
+        taken[phase] = next((letter for letter in wanted if letter.isalnum() and letter not in used), "·")
     return taken

@@ -13,7 +13,7 @@ from profiler.report import units
 from profiler.report.diff_tables import pair
 from profiler.report.kernels_diff import tile_changes
 from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label
-from profiler.report.wording import kernel_caption, sides
+from profiler.report.wording import kernel_caption, kernel_title, sides
 from profiler.results import Diff, FamilyRow, KernelRow, RematFamily
 
 Row = TypeVar("Row")
@@ -111,7 +111,7 @@ def kernels_table(diff: Diff) -> Table:
         means = [mean.show(row.mean_time_ps) if row else "–" for row in rows]
         body.append(
             (
-                Cell(first.kernel, name=True, under=_tiles(rows)),
+                Cell(kernel_title(first.kernel, first.family), name=True, under=_under(first, rows)),
                 label(first.phase or "–", DIM),
                 label(_counts(row.calls_per_step if row else 0 for row in rows)),
                 label(_counts(row.calls_per_layer if row else 0 for row in rows)),
@@ -128,16 +128,22 @@ def kernels_table(diff: Diff) -> Table:
         (
             *(Column(title, numeric=False) for title in ("kernel", "phase")),
             Column(f"calls/{unit}"),
-            Column("calls/layer"),
+            Column("calls/layer", minor=True),
             Column(f"mean {mean.unit}"),
-            *(Column(f"{title} {total.unit}") for title in ("baseline", "optimized", "Δ")),
-            Column("TFLOP/s"),
+            *(Column(f"{title} {total.unit}", minor=title != "Δ") for title in ("baseline", "optimized", "Δ")),
+            Column("TFLOP/s", minor=True),
             Column("of peak"),
         ),
         tuple(body),
         caption=f"per device and {unit}: {kernel_caption(unit)}",
         folded=True,
     )
+
+
+def _under(row: KernelRow, rows: list[KernelRow | None]) -> str | None:
+    """The kernel's own name where its title is another, and the tiles that differ."""
+    own = row.kernel if kernel_title(row.kernel, row.family) != row.kernel else None
+    return "; ".join(text for text in (own, _tiles(rows)) if text) or None
 
 
 def _tiles(rows: list[KernelRow | None]) -> str | None:

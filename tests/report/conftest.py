@@ -253,6 +253,98 @@ class Make:
             warnings=(results.Note("batch-differs", "the batch size differs: judged per model FLOP, not per step"),),
         )  # fmt: skip
 
+    def complete(self) -> results.Diff:
+        """The training pair with everything that the HTML report draws: HBM, communication, steps, tiles."""
+        diff = self.training()
+        group, change = results.MemoryGroupDelta, results.MemoryTensorDelta
+        phases = ("teacher", "student forward", "re-run", "student backward", "optimizer")
+        curves = (
+            results.MemoryTrack(
+                1990,
+                tuple(range(0, 2000, 10)),
+                tuple(peak * GIB - abs(120 - i) * GIB // 8 for i in range(200)),
+                tuple(phases[i // 40] for i in range(200)),
+            )
+            for peak in (61, 68)
+        )
+        memory = results.MemoryDelta(
+            "jit_step", "jit_step",
+            (group("parameters", 20 * GIB, 20 * GIB), group("saved for backward", 41 * GIB, 48 * GIB)),
+            (change("grew", *["saved for backward"] * 2, "layers", "mlp/out", "bf16[4]", "bf16[6]", GIB, 8 * GIB, 1, 1),
+             change("came", "temporaries", "re-run", None, None, None, "f32[6]", 0, 0, 0, 1)),
+            GIB, GIB // 2, 30 * GIB, 26 * GIB, *curves,
+        )  # fmt: skip
+        comm = results.CommDelta(
+            (results.CommDeltaRow("communication", "all-gather", "fsdp", 96, 96, 400 * MS, 380 * MS, 302 * MS, 220 * MS,
+                                  98 * MS, 160 * MS),)
+        )  # fmt: skip
+        steps = [
+            tuple(side.steps.mean_ps * (1 + 0.004 * ((7 * i) % 5 - 2)) for i in range(12))
+            for side in (diff.baseline, diff.optimized)
+        ]
+        sides = [
+            replace(
+                side,
+                kernels=(
+                    *side.kernels,
+                    results.KernelRow(
+                        "splash_mha_fwd", "re-run", 48 * (1 - i), 1 - i, 8.3 * MS, 398 * MS, 380.0,
+                        "splash forward", tiles=({"block_q": 1024, "q_layout": ("HEAD_DIM_MINOR", "SEQ_MINOR")[i]},),
+                    ),
+                ),
+                phases=(results.PhaseRow("re-run", 402 * MS, 0.07),),
+                tokens_per_s=(7000.0, 8400.0)[i],
+                run_info={"config": {"remat_policy": ("full", "custom")[i], "context": ("remat", "device")[i]},
+                          "versions": {"jax": "0.12.0"}},
+            )
+            for i, side in enumerate((diff.baseline, diff.optimized))
+        ]  # fmt: skip
+        return replace(
+            diff,
+            baseline=sides[0],
+            optimized=sides[1],
+            memory=memory,
+            communication=comm,
+            steps=results.StepLengths(steps[0], steps[1], 12, 12),
+        )
+
+    def compiled(self) -> results.Diff:
+        """The same as two compiled profiles: times are estimates with a band, and nothing was trained."""
+        diff = self.complete()
+        base, opt = (replace(side, kind="compiled") for side in (diff.baseline, diff.optimized))
+        ratio = diff.delta.optimized_time_ps / diff.delta.baseline_time_ps
+        delta = replace(diff.delta, interval=(ratio, ratio), band=(ratio - 0.05, ratio + 0.04))
+        return replace(diff, baseline=base, optimized=opt, delta=delta, loss=None)
+
+    def worst(self, names: tuple[str, ...] = HOSTILE) -> results.Diff:
+        """Hostile text in everything that the HTML report draws too."""
+        evil, diff = self.evil(names), self.complete()
+        assert diff.memory is not None
+        assert diff.memory.baseline_curve is not None
+        curve = replace(diff.memory.baseline_curve, phases=tuple(names[i % len(names)] for i in range(200)))
+        row = diff.memory.tensors[0]
+        memory = replace(
+            diff.memory,
+            groups=tuple(results.MemoryGroupDelta(name, GIB, 2 * GIB) for name in names),
+            tensors=tuple(replace(row, group=name, tensor=name, stack=name, baseline_shape=name) for name in names),
+            baseline_curve=curve,
+            optimized_curve=curve,
+        )
+        comm = results.CommDelta(
+            tuple(results.CommDeltaRow("communication", name, name, 1, 1, 1e9, 2e9, 1e9, 2e9, 0, 0) for name in names)
+        )
+        info = {"config": dict(zip(names, names, strict=True)), **dict(zip(names, names, strict=True))}
+        tiles = tuple({name: name} for name in names[-8:])
+        sides = [
+            replace(
+                side,
+                run_info=info,
+                kernels=tuple(replace(row, family=f"gmm {row.kernel}", tiles=tiles) for row in side.kernels),
+            )
+            for side in (evil.baseline, evil.optimized)
+        ]
+        return replace(evil, baseline=sides[0], optimized=sides[1], memory=memory, communication=comm, steps=diff.steps)
+
     def unsplit(self) -> results.Diff:
         """The training pair per step: MFU is known on both sides, and its delta is not split."""
         diff = self.training()

@@ -10,7 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from profiler import results
 from profiler.report.figures import waterfall, waterfall_lines, waterfall_svg
+from profiler.report.figures_memory import memory_figure, memory_svg, swatch
+from profiler.report.figures_steps import steps_figure, steps_svg
+from profiler.report.svg import tick_text, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -79,3 +83,98 @@ def test_a_diff_without_parts_still_draws(make: Any) -> None:
     figure = waterfall(diff)
     assert [bar.label for bar in figure.bars] == ["baseline", "optimized"]
     ElementTree.fromstring(waterfall_svg(figure))
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("kind", ["complete", "worst"])
+@pytest.mark.parametrize("width", [360, 1000])
+def test_curves_are_well_formed_and_inside_their_box(make: Any, kind: str, width: int) -> None:
+    figure = memory_figure(getattr(make, kind)())
+    assert figure is not None
+    root = ElementTree.fromstring(memory_svg(figure, width))
+    _, _, box_width, box_height = map(float, root.attrib["viewBox"].split())
+    for bar in root.iter(f"{SVG}rect"):
+        assert float(bar.attrib["x"]) + float(bar.attrib["width"]) <= box_width
+        assert float(bar.attrib["y"]) + float(bar.attrib["height"]) <= box_height
+    for curve in root.iter(f"{SVG}path"):
+        points = [tuple(map(float, point.split())) for point in curve.attrib["d"].strip("MZ").split("L")]
+        assert all(0 <= x <= box_width and 0 <= y <= box_height for x, y in points)
+    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {
+        "svg", "title", "desc", "defs", "pattern", "rect", "line", "g", "text", "path", "circle",
+    }  # fmt: skip
+    for phase in figure.phases:
+        ElementTree.fromstring(swatch(figure, phase, "tone"))
+
+
+def test_a_curve_says_its_peak_and_the_limit_is_a_line(make: Any) -> None:
+    figure = memory_figure(make.complete())
+    assert figure is not None
+    base, opt = figure.tracks
+    assert base.text() == "baseline: peak 61.00 GiB in student backward"
+    assert opt.peak == (pytest.approx(1200 / 1989), 68 * GIB)
+    assert list(figure.phases.values()) == ["T", "F", "R", "B", "O"]
+    assert not figure.far
+    assert "limit 94.74 GiB" in memory_svg(figure)
+    # The lines differ in more than their colour.
+    lines = [path.attrib for path in ElementTree.fromstring(memory_svg(figure)).iter(f"{SVG}path")]
+    assert ["stroke-dasharray" in line for line in lines if "stroke" in line] == [True, False]
+
+
+def test_a_limit_far_above_the_peaks_does_not_flatten_them(make: Any) -> None:
+    diff = make.complete()
+    sides = [replace(side, memory=replace(side.memory, capacity_bytes=900 * GIB))
+             for side in (diff.baseline, diff.optimized)]  # fmt: skip
+    figure = memory_figure(replace(diff, baseline=sides[0], optimized=sides[1]))
+    assert figure is not None
+    assert figure.far
+    assert figure.top < 80 * GIB
+    assert "limit" not in memory_svg(figure)
+
+
+def test_without_a_plan_or_a_heap_trace_no_curve_is_drawn(make: Any) -> None:
+    diff = make.complete()
+    assert memory_figure(make.training()) is None
+    bare = replace(diff.memory, baseline_curve=None, optimized_curve=None)
+    assert memory_figure(replace(diff, memory=bare)) is None
+    one = memory_figure(replace(diff, memory=replace(diff.memory, baseline_curve=None)))
+    assert one is not None
+    assert [track.title for track in one.tracks] == ["optimized"]
+
+
+@pytest.mark.parametrize("width", [360, 1000])
+def test_every_step_is_a_mark_inside_the_box(make: Any, width: int) -> None:
+    figure = steps_figure(make.complete())
+    assert figure is not None
+    root = ElementTree.fromstring(steps_svg(figure, width))
+    _, _, box_width, box_height = map(float, root.attrib["viewBox"].split())
+    marks = [mark.attrib for mark in root.iter(f"{SVG}circle")]
+    assert len(marks) == 24
+    assert all(4 <= float(mark["cx"]) <= box_width - 4 and float(mark["cy"]) <= box_height for mark in marks)
+    assert sum(mark["fill"] == "none" for mark in marks) == 12  # rings and discs, not two colours
+
+
+def test_steps_are_drawn_only_where_several_were_recorded_on_both_sides(make: Any) -> None:
+    diff = make.complete()
+    assert steps_figure(make.training()) is None
+    assert steps_figure(make.compiled()) is None
+    single = results.StepLengths((1e12,), diff.steps.optimized_ps, 1, 12)
+    assert steps_figure(replace(diff, steps=single)) is None
+    equal = results.StepLengths((1e12, 1e12), (1e12, 1e12), 2, 2)
+    figure = steps_figure(replace(diff, steps=equal))
+    assert figure is not None
+    ElementTree.fromstring(steps_svg(figure))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 98.5, [0, 20, 40, 60, 80]), (271.0, 300.0, [280, 290, 300]), (0.0, 0.012, [0, 0.005, 0.01]), (1, 1, [])],
+)
+def test_ticks_stand_at_round_numbers(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high, 5) == pytest.approx(expected)
+
+
+def test_ticks_have_the_decimals_that_tell_them_apart() -> None:
+    assert [tick_text(value, 0.005) for value in (0, 0.005)] == ["0.000", "0.005"]
+    assert tick_text(12000, 2000) == "12,000"

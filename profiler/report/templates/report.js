@@ -1,7 +1,9 @@
 "use strict";
-// Sorting and filtering of the op table. The page is complete without it: this only reorders and hides rows.
+// Sorting and filtering of the op table, and the switch between light and dark. The page is complete without it.
 (function () {
+  var CHUNK = 200; // rows that are in the document at once, until scrolling asks for more
   var table = document.getElementById("op-table");
+  var scroll = document.getElementById("op-scroll");
   var body = table.tBodies[0];
   var rows = Array.prototype.map.call(body.rows, function (row, index) {
     return {
@@ -9,8 +11,8 @@
       index: index,
       match: row.dataset.m,
       values: row.dataset.v.split(" ").map(Number),
-      text: row.cells[1].textContent,
-      search: (row.textContent + " " + row.title).toLowerCase(),
+      text: row.querySelector("summary, bdi") ? row.querySelector("summary, bdi").textContent : "",
+      search: row.textContent.toLowerCase(),
     };
   });
   var controls = document.querySelector(".controls");
@@ -18,18 +20,29 @@
   var boxes = Array.prototype.slice.call(controls.querySelectorAll("input[name=match]"));
   var shown = document.getElementById("shown");
   var headers = Array.prototype.slice.call(table.tHead.rows[0].cells);
+  var left = rows; // what the filter leaves, in the order of the sort
+  var drawn = 0;
+
+  function draw(count) {
+    var fragment = document.createDocumentFragment();
+    var end = Math.min(left.length, count);
+    for (; drawn < end; drawn += 1) fragment.appendChild(left[drawn].row);
+    body.appendChild(fragment);
+  }
 
   function show() {
     var words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     var kinds = {};
     boxes.forEach(function (box) { kinds[box.value] = box.checked; });
-    var count = 0;
-    rows.forEach(function (item) {
-      var visible = kinds[item.match] !== false && words.every(function (word) { return item.search.includes(word); });
-      item.row.hidden = !visible;
-      count += visible;
+    left = rows.filter(function (item) {
+      return kinds[item.match] !== false && words.every(function (word) { return item.search.includes(word); });
     });
-    shown.textContent = count === rows.length ? count + " rows" : count + " of " + rows.length + " rows";
+    body.textContent = "";
+    drawn = 0;
+    scroll.scrollTop = 0;
+    draw(CHUNK);
+    table.setAttribute("aria-rowcount", left.length + 1);
+    shown.textContent = left.length === rows.length ? rows.length + " rows" : left.length + " of " + rows.length + " rows";
   }
 
   function keyOf(header, column) {
@@ -50,16 +63,15 @@
       var left = key(a), right = key(b);
       return left < right ? -sign : left > right ? sign : a.index - b.index;
     });
-    headers.forEach(function (cell) { cell.removeAttribute("aria-sort"); });
+    headers.forEach(function (cell) { cell.setAttribute("aria-sort", "none"); });
     header.setAttribute("aria-sort", order);
-    var fragment = document.createDocumentFragment();
-    rows.forEach(function (item) { fragment.appendChild(item.row); });
-    body.appendChild(fragment);
+    show();
   }
 
   headers.forEach(function (header, column) {
     var button = header.querySelector("button");
     button.disabled = false;
+    header.setAttribute("aria-sort", "none");
     button.addEventListener("click", function () { sort(header, column); });
   });
   var waiting = false;
@@ -70,7 +82,29 @@
   }
   filter.addEventListener("input", soon);
   boxes.forEach(function (box) { box.addEventListener("change", soon); });
-  document.documentElement.classList.add("js");
-  controls.hidden = false;
+  scroll.addEventListener("scroll", function () {
+    if (scroll.scrollTop + 2 * scroll.clientHeight > scroll.scrollHeight) draw(drawn + CHUNK);
+  }, { passive: true });
+
+  // The switch starts from what the system asks for, and says what it switches to.
+  var root = document.documentElement;
+  var theme = document.getElementById("theme");
+  var system = matchMedia("(prefers-color-scheme: dark)");
+  function dark() { return root.dataset.theme ? root.dataset.theme === "dark" : system.matches; }
+  function say() { theme.textContent = dark() ? "Light" : "Dark"; }
+  theme.addEventListener("click", function () { root.dataset.theme = dark() ? "light" : "dark"; say(); });
+  system.addEventListener("change", say);
+
+  // Paper cannot be unfolded: what is folded outside the op table is printed open, and folded again.
+  var opened = [];
+  addEventListener("beforeprint", function () {
+    opened = Array.prototype.filter.call(document.querySelectorAll("section > details"), function (each) { return !each.open; });
+    opened.forEach(function (each) { each.open = true; });
+  });
+  addEventListener("afterprint", function () { opened.forEach(function (each) { each.open = false; }); });
+
+  root.classList.add("js");
+  controls.hidden = theme.hidden = false;
+  say();
   show();
 })();

@@ -1,0 +1,96 @@
+"""Where the figures of the HTML report come from: files, devices, steps, versions, and the command that makes it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler.report import units
+from profiler.report.json_ import plain
+from profiler.report.summary_view import devices_text, mfu_text, run_facts, steps_text
+from profiler.report.wording import sides
+from profiler.results import Diff, Summary
+
+MOST_FACTS = 60
+MOST_KEYS = 200
+FACT_WIDTH = 600
+NOT_SHOWN = ("config", "estimates")  # has a list of its own; long, and in the JSON output
+COMMAND_WIDTH = 4000
+MOST_LABEL = 80
+GIVEN = "given on the command line"  # MfuInputs.convention
+
+
+Pair = tuple[str, str, str]  # what it is, the baseline's, the optimized side's
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Facts and configuration of both sides; ``hidden`` keys are left out."""
+
+    facts: tuple[Pair, ...]
+    config: tuple[Pair, ...]
+    hidden: int
+
+
+def provenance(diff: Diff) -> Provenance:
+    """Everything that tells where the figures come from."""
+    facts = [_facts(side) for _, side in sides(diff)]
+    configs = [_config(side) for _, side in sides(diff)]
+    keys = list(dict.fromkeys(key for each in configs for key in each))
+    return Provenance(
+        _pairs(list(dict.fromkeys(key for each in facts for key in each)), facts, "–"),
+        _pairs(keys[:MOST_KEYS], configs, "not set"),
+        max(len(keys) - MOST_KEYS, 0),
+    )
+
+
+def _pairs(keys: Sequence[str], both: Sequence[Mapping[str, str]], lacking: str) -> tuple[Pair, ...]:
+    base, opt = both
+    return tuple((units.shorten(key, 80), base.get(key, lacking), opt.get(key, lacking)) for key in keys)
+
+
+def _facts(summary: Summary) -> dict[str, str]:
+    kind = "compiled: every time is an estimate" if summary.kind == "compiled" else summary.kind
+    facts = {
+        "file": summary.file,
+        "label": summary.label,
+        "kind": kind,
+        "devices": devices_text(summary),
+        f"{summary.steps.unit}s": steps_text(summary),
+        "MFU": mfu_text(summary),
+    }
+    for key, cell in run_facts(summary.run_info)[:MOST_FACTS]:
+        if key not in (*facts, *NOT_SHOWN):
+            facts[key] = cell.text
+    return {key: units.shorten(text, FACT_WIDTH) for key, text in facts.items() if text}
+
+
+def _config(summary: Summary) -> dict[str, str]:
+    found = (summary.run_info or {}).get("config")
+    items = found.items() if isinstance(found, Mapping) else ()
+    return {str(key): _text(value) for key, value in items}
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+    return units.shorten(text, 200)
+
+
+def command_of(diff: Diff) -> str:
+    """The command that makes this report, as far as the result tells: files, labels, unit of work, given figures."""
+    words = ["profiler", "diff"]
+    for title, side in sides(diff):
+        # Several recordings of a side are listed "a, b" and given "a,b".
+        path = side.file.replace(", ", ",")
+        named = side.label not in ("", title) and side.label not in path and not set(side.label) & set("=/\n")
+        words.append(f"{side.label}={path}" if named and len(side.label) <= MOST_LABEL else path)
+    given = [side.mfu_inputs for _, side in sides(diff)]
+    if all(each.convention == GIVEN and each.model_tflops_per_device_per_step for each in given):
+        values = (f"{each.model_tflops_per_device_per_step:g}" for each in given)
+        words += ["--model-tflops", ",".join(values)]
+    words += ["--normalize", diff.normalization]
+    if not diff.comparable:
+        words.append("--force")
+    return units.shorten(shlex.join([*words, "--html", "report.html"]), COMMAND_WIDTH)
