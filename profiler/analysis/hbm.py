@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 
 from profiler import hardware
@@ -32,6 +33,27 @@ from profiler.trace import Trace
 
 MOST_POINTS = 200
 _CAPACITY_KEY = "hbm_capacity_bytes"  # of the run info
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is alive at the static peak of one side: of the program with the largest one."""
+
+    module: HloModule
+    plan: Buffers
+    namer: Namer
+    live: tuple[LiveBuffer, ...]
+
+
+def held(trace: Trace) -> Held | None:
+    """None where no program has a plan."""
+    found = _largest(trace)
+    if found is None:
+        return None
+    _, module, plan = found
+    namer = _namer(trace, module)
+    at_peak = memory(module, namer)
+    return Held(module, plan, namer, at_peak.live if at_peak else ())
 
 
 def peaks(trace: Trace) -> Memory:
@@ -115,23 +137,23 @@ def report(trace: Trace) -> MemoryReport:
     )
 
 
-def delta(baseline: Trace, optimized: Trace) -> MemoryDelta | None:
-    """What is held at each side's static peak, against the other; None unless both sides have one."""
-    sides = [(_largest(trace), capacity(trace)[0]) for trace in (baseline, optimized)]
-    (before, limit_b), (after, limit_o) = sides
+def delta(before: Held | None, after: Held | None, limits: tuple[int | None, int | None]) -> MemoryDelta | None:
+    """What is held at each side's static peak, against the other; None unless both sides have one.
+
+    Args:
+        before, after: the sides.
+        limits: what a device of each side can hold, in bytes.
+    """
     if before is None or after is None:
         return None
-    live, curves = [], []
-    for trace, side in ((baseline, before), (optimized, after)):
-        namer = _namer(trace, side[1])
-        held = memory(side[1], namer)
-        live.append(held.live if held else ())
-        curves.append(_track(_curve(side[1], side[2], namer)))
+    limit_b, limit_o = limits
+    live = (before.live, after.live)
+    curves = [_track(_curve(side.module, side.plan, side.namer)) for side in (before, after)]
     amounts = [{each.group: each.bytes for each in groups(each)} for each in live]
-    plans = (before[2], after[2])
+    plans = (before.plan, after.plan)
     return MemoryDelta(
-        baseline_program=before[1].name,
-        optimized_program=after[1].name,
+        baseline_program=before.module.name,
+        optimized_program=after.module.name,
         groups=tuple(
             MemoryGroupDelta(group, *(amount.get(group, 0) for amount in amounts))
             for group in GROUPS

@@ -50,7 +50,8 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
     losses = loss_delta(baseline.trace.run_info or {}, optimized.trace.run_info or {}, config.knobs)
     reasons = unseen(baseline, optimized)
     groups = groups_of(config.knobs, reasons)
-    cost = price(baseline, optimized, tuple(group.name for group in groups if group.memory))
+    at_peak = hbm.held(baseline.trace), hbm.held(optimized.trace)
+    cost = price(baseline, optimized, tuple(group.name for group in groups if group.memory), at_peak)
     per = Per(baseline.times.unit, abs(work.scale - 1) > SAME_WORK)
     reference = max(busy_ps(baseline), busy_ps(optimized) * work.scale, 1.0)
     methods = different(baseline, optimized)
@@ -90,7 +91,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
         suggestions=suggestions(optimized),
         loss=losses,
         steps=lengths(baseline, optimized),
-        memory=hbm.delta(baseline.trace, optimized.trace),
+        memory=hbm.delta(*at_peak, (hbm.capacity(baseline.trace)[0], hbm.capacity(optimized.trace)[0])),
         communication=comm.delta(baseline, optimized, work.scale),
     )
 

@@ -16,7 +16,8 @@ from profiler.errors import UsageError
 from profiler.results import Knob, Note
 from profiler.trace import Trace
 
-MOST_KEYS = 3  # of a model that are named
+MOST_KEYS = 3  # keys of a model, kinds of devices: how many are named
+MOST_NAME = 80  # characters of a device's name
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,9 @@ def _step_shapes(measured: Measured) -> tuple[str, ...]:
 
 
 def _names(types: set[str | None]) -> str:
-    return " and ".join(sorted(name or "an unnamed device" for name in types)) or "no device"
+    named = sorted((name or "an unnamed device")[:MOST_NAME] for name in types)
+    more = [f"{len(named) - MOST_KEYS} more"] if len(named) > MOST_KEYS else []
+    return " and ".join([*named[:MOST_KEYS], *more]) or "no device"
 
 
 def _count(trace: Trace) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from profiler.analysis.hbm import Held
 from profiler.analysis.summary import Measured
 from profiler.compare.phrases import gib
 
@@ -41,13 +42,21 @@ class Price:
         return {tensor: sizes for tensor, sizes in self.kept.items() if 0 in sizes}
 
 
-def price(baseline: Measured, optimized: Measured, movers: tuple[str, ...]) -> Price:
-    """The price of the change; ``movers`` are the groups of knobs that move memory."""
+def price(
+    baseline: Measured, optimized: Measured, movers: tuple[str, ...], at_peak: tuple[Held | None, Held | None]
+) -> Price:
+    """The price of the change.
+
+    Args:
+        baseline, optimized: the sides.
+        movers: the groups of knobs that move memory.
+        at_peak: what each side holds at its static peak.
+    """
     sides = baseline, optimized
     peaks = [side.summary.memory.static_peak_bytes for side in sides]
     allocated = [side.summary.memory.static_allocated_bytes for side in sides]
     hosts = [side.summary.memory.static_host_bytes for side in sides]
-    before, after = (_kept(side) if REMAT in movers else None for side in sides)
+    before, after = (_kept(side) if REMAT in movers else None for side in at_peak)
     kept = (
         {}
         if before is None or after is None
@@ -101,13 +110,8 @@ def _both(values: list[int | None]) -> tuple[int, int] | None:
     return None if before is None or after is None else (before, after)
 
 
-def _kept(side: Measured) -> dict[str, int] | None:
-    """Tensor → bytes kept for the backward pass at the peak of the largest program; None where nothing says."""
-    from profiler.analysis.memory import memory
-
-    modules = [module for module in side.trace.programs.values() if module.buffers]
-    largest = max(modules, key=lambda each: each.buffers.peak_bytes if each.buffers else 0, default=None)
-    found = memory(largest) if largest is not None else None
+def _kept(found: Held | None) -> dict[str, int] | None:
+    """Tensor → bytes kept for the backward pass; None where nothing says."""
     if found is None:
         return None
     sizes: dict[str, int] = {}

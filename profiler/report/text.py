@@ -138,7 +138,7 @@ class _Renderer:
         grid.add_column(no_wrap=True, style="dim" if self.style.color else "")
         grid.add_column(overflow="fold")
         for title, cell in facts.rows:
-            grid.add_row(title, self._wrapping(cell))
+            grid.add_row(Text(units.shorten(title, _NAME_LIMIT)), self._wrapping(cell))
         if facts.title:
             self.console.print(Text(facts.title, "bold"))
         self.console.print(grid)

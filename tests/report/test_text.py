@@ -13,8 +13,10 @@ from rich.cells import cell_len
 from profiler import results
 from profiler.report import render_diff, render_ops, render_peaks, render_summary
 from profiler.report.diff_view import knobs_table, noise_text
+from profiler.report.model import Document, Facts, label
 from profiler.report.output import Style
 from profiler.report.side_tables import kernels_table
+from profiler.report.text import render_text
 
 
 def lines_of(text: str) -> list[str]:
@@ -260,3 +262,12 @@ def test_peaks_are_per_device_with_sources() -> None:
 def test_the_same_result_gives_the_same_bytes(make: Any) -> None:
     summary = make.training().baseline
     assert render_summary(summary, "text", Style()) == render_summary(summary, "text", Style())
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred", "\u202eabc", "a\nb", "[bold]x[/bold]", "x" * 10**6])
+def test_a_fact_named_by_the_trace_is_text_and_short(name: str) -> None:
+    text = render_text(Document("d", (Facts(((name, label("1")),)),)), Style(width=100))
+    assert not set("\x1b\u202e") & set(text)
+    assert "[bold]" in text or not name.startswith("[")
+    assert len(text) < 1000
+    assert text.count("\n") <= 4
