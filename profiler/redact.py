@@ -41,14 +41,14 @@ _WINDOWS = r"(?<![A-Za-z0-9])[A-Za-z]:[\\/][^\s'\"<>|,;:()\[\]{}]+|\\\\[\w.$-]+\
 _UNIX = r"(?<![\w/.)\]}>-])(?:~[\w.-]*)?/[\w.+@%=~-]+(?:/[\w.+@%=~-]+)+/?|(?<![\w/.)\]}>-])~[\w.-]*/[\w.+@%=~-]+"
 _PATHS = re.compile(f"{_URL}|{_WINDOWS}|{_UNIX}")
 _HOMES = re.compile(r"(?i)(?:^|[\\/])(?:home|users|usr/local/home)[\\/]+([^\\/\s:'\"]+)|(?:^|[\s='\"])~([\w.-]+)/")
-_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _DOMAINS = r"com|net|org|edu|gov|io|dev|ai|cloud|internal|local|localdomain|lan|corp|intra|prod|invalid"
 _NAMED = re.compile(rf"(?i)(?<![\w.@/-])(?:[a-z0-9][a-z0-9-]*\.)+(?:{_DOMAINS})(?![\w.-])")
 _PRIVATE = re.compile(r"(?<![\w.])(?:10|127|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}(?![\w.])")
 _RUN_FILE = re.compile(r"plugins[\\/]profile[\\/][^\\/]+[\\/]([^\\/]+?)\.xplane\.pb(?:\.gz)?$")
 _EXTENSION = re.compile(r"\.[A-Za-z]\w{0,9}(?:\.gz)?(?::\d+)?$")
 _NO_PATH = re.compile(r"/(device|host|job|replica|task):")
-_LEAST = 3  # letters of a name that is looked for inside of other text
+_LEAST, _MOST = 3, 4096  # letters of a name that is looked for inside of other text
 
 
 def redacted(result: Result) -> Result:
@@ -77,6 +77,8 @@ class _Names:
     users: dict[str, int] = field(default_factory=dict)
     folders: dict[str, int] = field(default_factory=dict)
     literal: dict[str, None] = field(default_factory=dict)  # paths as they are written, relative ones too
+    read: dict[tuple[str, _Place], None] = field(default_factory=dict)
+    said: dict[tuple[str, str, _Place], str] = field(default_factory=dict)
     words: re.Pattern[str] | None = None
     written: re.Pattern[str] | None = None
 
@@ -94,7 +96,10 @@ class _Names:
                 self._host(part.strip())
         elif place.info and _USER_KEY.search(key):
             self._user(text)
-        for path in _PATHS.findall(text):
+        if (text, place) in self.read:
+            return
+        self.read[text, place] = None
+        for path in _PATHS.findall(text) if "/" in text or "\\" in text else ():
             self._path(path)
         for match in _MAIL.finditer(text):
             self._user(match[0])
@@ -103,7 +108,13 @@ class _Names:
                 self._host(match[0])
 
     def rewrite(self, key: str, text: str, place: _Place) -> str:
-        """The text with placeholders."""
+        """The text with placeholders; texts repeat, and are rewritten once."""
+        known = self.said.get((key, text, place))
+        if known is None:
+            known = self.said[key, text, place] = self._rewritten(key, text, place)
+        return known
+
+    def _rewritten(self, key: str, text: str, place: _Place) -> str:
         if place.versions or not text:
             return text
         if key == "source":
@@ -117,7 +128,9 @@ class _Names:
         if text.casefold() in self.users and _USER_KEY.search(key):
             return f"user-{self.users[text.casefold()]}"
         if self.written is None:
-            found = sorted((each for each in self.literal if len(each) > _LEAST), key=lambda each: (-len(each), each))
+            found = sorted(
+                (each for each in self.literal if _LEAST < len(each) <= _MOST), key=lambda each: (-len(each), each)
+            )
             known = [rf"(?<![\w/\\]){re.escape(each)}(?![\w/\\])" for each in found]
             self.written = re.compile("|".join([*known, _PATHS.pattern]))
         return self._spoken(self.written.sub(lambda match: self._placed(match[0]), text))
@@ -161,7 +174,7 @@ class _Names:
     def _spoken(self, text: str) -> str:
         """Hosts and users inside of a text."""
         if self.words is None:
-            known = {name for name in (*self.hosts, *self.users) if len(name) >= _LEAST}
+            known = {name for name in (*self.hosts, *self.users) if _LEAST <= len(name) <= _MOST}
             ordered = sorted(known, key=lambda name: (-len(name), name))
             body = "|".join(re.escape(name) for name in ordered) or r"(?!)"
             self.words = re.compile(rf"(?i)(?<![^\W_])(?:{body})(?![^\W_])")

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from profiler.report import render_diff, render_ops, render_peaks, render_summary
+from profiler.api import check
+from profiler.redact import redacted
+from profiler.report import render_check, render_diff, render_ops, render_peaks, render_summary
 from profiler.report.comment_view import MARKER
-from profiler.report.markdown import LIMIT, escape, name, prose, sentence
+from profiler.report.markdown import GATE_LIMIT, LIMIT, escape, name, prose, sentence
 from profiler.report.output import Style
 
 OURS = re.compile(r"</?details>|</?summary>|<br>|\A<!-- profiler-diff -->\s*\Z")
@@ -220,6 +222,20 @@ def test_details_are_folded(make: Any) -> None:
     text = render_diff(make.training(), "markdown", Style()).decode()
     assert "<details><summary>Ops that changed most</summary>\n\n|" in text
     assert text.count("<details>") == text.count("</details>")
+
+
+def test_a_check_is_harmless_too(make: Any) -> None:
+    for diff in (make.evil(), make.training()):
+        found = check(diff, ["mfu<-1%", "loss>+0.1%", "remat>0"], ["idle>+1ms"])
+        text = render_check(found, "markdown", Style()).decode()
+        assert_harmless(text)
+        assert len(text) <= GATE_LIMIT
+
+
+def test_hostile_names_are_redacted_in_time(make: Any) -> None:
+    text = render_diff(redacted(make.evil()), "markdown", Style(), 0).decode()
+    assert_harmless(text)
+    assert len(text) <= LIMIT
 
 
 def test_other_commands_speak_markdown_too(make: Any) -> None:
