@@ -114,7 +114,8 @@ class KeptTensor:
 class RematReport:
     """Forward work that the backward pass executes again, per device and ``unit``.
 
-    ``options`` end with what keeping all of them together would do, where there are several.
+    ``options`` end with what keeping all of them together would do, where there are several. Room is the capacity less
+    ``static_allocated_bytes``, which has the gaps of packing too.
     """
 
     file: str
@@ -127,6 +128,7 @@ class RematReport:
     rerun_time_ps_per_step: float
     fraction: float
     static_peak_bytes: int | None
+    static_allocated_bytes: int | None
     capacity_bytes: int | None
     ops: tuple[RerunRow, ...]
     collectives: tuple[RerunCollective, ...]

@@ -57,6 +57,7 @@ def remat(measured: Measured) -> RematReport:
         rerun_time_ps_per_step=summary.remat.rerun_time_ps_per_step,
         fraction=summary.remat.fraction,
         static_peak_bytes=summary.memory.static_peak_bytes,
+        static_allocated_bytes=summary.memory.static_allocated_bytes,
         capacity_bytes=summary.memory.capacity_bytes,
         ops=_rows(table, layers, times.step_ps),
         collectives=_collectives(table, needed_anyway, known=bool(options)),

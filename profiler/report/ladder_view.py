@@ -152,7 +152,7 @@ def rung_items(ladder: Ladder, everything: bool) -> Items:
     for number, rung in enumerate(ladder.rungs, 1):
         head = f"{number} → {number + 1}, {rung.label}: {_change(rung.delta).text}"
         items.append((Cell(head, STRONG, name=True), tuple(_details(rung, everything))))
-    return Items("Rungs", tuple(items))
+    return Items("Rungs, each in times of its own first run's work", tuple(items))
 
 
 def _details(rung: Rung, everything: bool) -> list[str]:

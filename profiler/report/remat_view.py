@@ -52,19 +52,23 @@ def _facts(report: RematReport) -> tuple[tuple[str, Cell], ...]:
         ("runs again", label(again if report.rerun_calls_per_step else "nothing seen", STRONG)),
         ("layers", label(units.number(report.layers) if report.layers else f"{units.UNKNOWN} (`layers` in --config)")),
     ]
-    peak, capacity = report.static_peak_bytes, report.capacity_bytes
-    if peak and capacity:
-        facts.append(("HBM free", label(f"{units.size(capacity - peak)}: static peak {units.size(peak)} of "
-                                        f"{units.size(capacity)}")))  # fmt: skip
+    free, used, capacity = _room(report), report.static_allocated_bytes, report.capacity_bytes
+    if free is not None:
+        text = f"{units.size(free)}: the plan allocates {units.size(used)} of {units.size(capacity)}"
+        facts.append(("HBM free", label(text)))
     return tuple(facts)
+
+
+def _room(report: RematReport) -> int | None:
+    """What the plan leaves, gaps of packing counted: the same as the headroom of ``profiler memory``."""
+    used, capacity = report.static_allocated_bytes, report.capacity_bytes
+    return capacity - used if used and capacity else None
 
 
 def _options(report: RematReport) -> Table:
     rows = report.options
     time = units.time_scale(each for row in rows for each in (row.saved_time_ps_per_step, row.still_time_ps_per_step))
-    room = (
-        report.capacity_bytes - report.static_peak_bytes if report.capacity_bytes and report.static_peak_bytes else None
-    )
+    room = _room(report)
     size = units.byte_scale(row.bytes for row in rows)
     return Table(
         "What keeping a tensor would cost and save",

@@ -139,12 +139,13 @@ def test_what_costs_comes_first_among_equals() -> None:
 GIB = 1 << 30
 
 
-def side(capacity: int | None = 32 * GIB, config: dict | None = None, families=(), idle: float = 0.0):
+def side(capacity: int | None = 32 * GIB, config: dict | None = None, families=(), idle: float = 0.0, on="tpu"):
     buffers = SimpleNamespace(argument_bytes=10 * GIB)
     return SimpleNamespace(
         trace=SimpleNamespace(
             run_info={"config": {"remat_policy": "full", "per_device_batch_size": 4} if config is None else config},
             programs={"a": SimpleNamespace(buffers=buffers)},
+            devices=[SimpleNamespace(platform=on)],
         ),
         times=SimpleNamespace(step_ps=4000e9, idle_ps=idle, unit="step"),
         summary=SimpleNamespace(
@@ -192,4 +193,5 @@ def test_a_bigger_batch_is_suggested_where_it_fits_and_amortises_something(optio
 def test_exposed_communication_and_idle_time_are_named() -> None:
     families = (FamilyRow("communication", "all-gather", None, 1, 400e9, 0.1),)
     found = titles(suggestions(side(capacity=None, families=families, idle=800e9)))
-    assert found == ["feed the device", "hide or shrink all-gather"]
+    assert found == ["shorten idle time", "hide or shrink all-gather"]
+    assert titles(suggestions(side(capacity=None, idle=800e9, on="cpu"))) == []
