@@ -234,13 +234,18 @@ def run_diff(args: argparse.Namespace) -> None:
     result = _diff(args)
     # Both are rendered before either is written: a failure leaves no half of the answer behind.
     data = render_diff(result, target.format, target.style, args.top)
-    html = render_html(result) if page else b""
+    html = render_html(result, _typed(args)) if page else b""
     if page:
         page.write(html)
         _say(f"wrote {args.html}")
     target.write(data)
     if target.format == "csv":
         _warn((*result.warnings, *result.baseline.warnings, *result.optimized.warnings))
+
+
+def _typed(args: argparse.Namespace) -> tuple[str, ...] | None:
+    """The arguments after the command's name, for a report; None where they may say too much."""
+    return None if args.redact else args.argv[1:]
 
 
 def run_check(args: argparse.Namespace) -> None:
@@ -263,7 +268,7 @@ def run_report(args: argparse.Namespace) -> None:
 
     target = output.target("html", args.output, args.formats)
     check_outputs(args)
-    target.write(render_html(_diff(args)))
+    target.write(render_html(_diff(args), _typed(args)))
     _say(f"wrote {args.output}")
 
 
@@ -373,6 +378,7 @@ def _fail(message: str, code: int) -> int:
 def _run(argv: Sequence[str]) -> None:
     parser = build_parser()
     args = parser.parse_args(argv)
+    args.argv = tuple(argv)
     if not hasattr(args, "run"):
         parser.print_help()
         return

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from profiler.api import OpTable
     from profiler.report.model import Document
     from profiler.report.output import Style
@@ -212,11 +214,14 @@ def render_peaks(format_name: str, style: Style) -> bytes:
     return _draw(peaks_document(), format_name, style)
 
 
-def render_html(diff: Diff) -> bytes:
-    """``profiler diff --html``: one self-contained page."""
+def render_html(diff: Diff, typed: Sequence[str] | None = None) -> bytes:
+    """``profiler diff --html`` and ``profiler report``: one self-contained page.
+
+    ``typed`` are the arguments that it is made from; None for those that the result implies.
+    """
     from profiler.report.html import diff_page
 
-    return _encode(diff_page(diff))
+    return _encode(diff_page(diff, typed))
 
 
 def _draw(document: Document, format_name: str, style: Style) -> bytes:

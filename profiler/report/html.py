@@ -21,6 +21,7 @@ from profiler.report import (
     diff_tables,
     diff_view,
     findings_view,
+    html_kernels,
     html_tables,
     knobs_view,
     memory_diff,
@@ -53,7 +54,6 @@ MOST_EFFECTS = 40
 MOST_SUGGESTIONS = 10
 NAME_WIDTH = 120
 SENTENCE_WIDTH = 600
-COMMAND_WIDTH = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Drawing:
     narrow: Markup
 
 
-def diff_page(diff: Diff, command: str | None = None) -> str:
+def diff_page(diff: Diff, typed: Sequence[str] | None = None) -> str:
     """The whole page.
 
     Args:
         diff: the comparison.
-        command: what was typed to make it; None for the command that the result implies.
+        typed: the arguments that it is made from; None for those that the result implies.
     """
     environment = _environment()
     script = _template("report.js")
@@ -82,7 +82,7 @@ def diff_page(diff: Diff, command: str | None = None) -> str:
         basis=basis(diff),
         title=" → ".join(units.shorten(side.label or side.file, 60) for _, side in sides(diff)),
         compiled=[title for title, side in sides(diff) if side.kind == "compiled"],
-        command=units.shorten(command, COMMAND_WIDTH) if command else command_of(diff),
+        command=command_of(diff, typed),
         labels=[(title, side.label) for title, side in sides(diff)],
         provenance=provenance(diff),
         notes=_notes(diff.warnings),
@@ -162,9 +162,9 @@ def _where_time_goes(diff: Diff) -> dict[str, Any]:
 
     return {
         "phases": html_tables.phases_table(diff, MOST_FAMILIES),
-        "counts": html_tables.counts_table(diff),
+        "counts": html_kernels.counts_table(diff),
         "kernels": table(side_tables.kernels_table(diff)),
-        "tiles": capped(html_tables.tiles_table(diff), MOST_ROWS),
+        "tiles": capped(html_kernels.tiles_table(diff), MOST_ROWS),
         "reruns": table(side_tables.rerun_table(diff)),
         "rerun_texts": [(title, rerun_text(side)) for title, side in sides(diff)],
     }

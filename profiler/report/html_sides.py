@@ -19,6 +19,7 @@ FACT_WIDTH = 600
 NOT_SHOWN = ("config", "estimates")  # has a list of its own; long, and in the JSON output
 COMMAND_WIDTH = 4000
 MOST_LABEL = 80
+OUTPUT = ("-o", "--output", "--html", "--format", "--top")  # options with a value that leave the page as it is
 GIVEN = "given on the command line"  # MfuInputs.convention
 
 
@@ -78,9 +79,32 @@ def _text(value: object) -> str:
     return units.shorten(text, 200)
 
 
-def command_of(diff: Diff) -> str:
-    """The command that makes this report, as far as the result tells: files, labels, unit of work, given figures."""
-    words = ["profiler", "diff"]
+def command_of(diff: Diff, typed: Sequence[str] | None = None) -> str:
+    """The command that makes this report again, wherever the page is written to.
+
+    Args:
+        diff: the comparison.
+        typed: the arguments that were given; None for what the result tells of them.
+    """
+    words = _implied(diff) if typed is None else _without_output(typed)
+    return units.shorten(shlex.join(["profiler", "report", *words, "-o", "report.html"]), COMMAND_WIDTH)
+
+
+def _without_output(typed: Sequence[str]) -> list[str]:
+    """What decides the content: neither formats nor files that are written."""
+    words = []
+    left = iter(typed)
+    for word in left:
+        if word in OUTPUT:
+            next(left, None)
+        elif word != "--debug" and not word.startswith(tuple(f"{option}=" for option in OUTPUT)):
+            words.append(word)
+    return words
+
+
+def _implied(diff: Diff) -> list[str]:
+    """Files, labels, the unit of work, and figures that were given."""
+    words = []
     for title, side in sides(diff):
         # Several recordings of a side are listed "a, b" and given "a,b".
         path = side.file.replace(", ", ",")
@@ -91,6 +115,4 @@ def command_of(diff: Diff) -> str:
         values = (f"{each.model_tflops_per_device_per_step:g}" for each in given)
         words += ["--model-tflops", ",".join(values)]
     words += ["--normalize", diff.normalization]
-    if not diff.comparable:
-        words.append("--force")
-    return units.shorten(shlex.join([*words, "--html", "report.html"]), COMMAND_WIDTH)
+    return words if diff.comparable else [*words, "--force"]

@@ -141,9 +141,9 @@ def kernels_table(diff: Diff) -> Table:
 
 
 def _under(row: KernelRow, rows: list[KernelRow | None]) -> str | None:
-    """The kernel's own name where its title is another, and the tiles that differ."""
+    """The tiles that differ, and the kernel's own name where its title is another."""
     own = row.kernel if kernel_title(row.kernel, row.family) != row.kernel else None
-    return "; ".join(text for text in (own, _tiles(rows)) if text) or None
+    return "; ".join(text for text in (_tiles(rows), own) if text) or None
 
 
 def _tiles(rows: list[KernelRow | None]) -> str | None:

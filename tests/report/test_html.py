@@ -133,7 +133,7 @@ def test_the_order_is_that_of_the_questions(make: Any) -> None:
         "What to try next",
         "Ops, matched across the two compiles",
         "Provenance",
-        "profiler diff qwen3-base.xplane.pb qwen3-opt.xplane.pb --normalize flop --html report.html",
+        "profiler report qwen3-base.xplane.pb qwen3-opt.xplane.pb --normalize flop -o report.html",
     ]
     places = [text.index(parts[0])]
     for part in parts[1:]:
@@ -292,6 +292,12 @@ def test_the_command_can_be_pasted_into_a_shell(make: Any) -> None:
     words = shlex.split(command)
     assert words[2] == "before=a b/it's.pb,c.pb"
     assert "--force" in words
+
+
+def test_the_command_is_what_was_typed_but_for_where_it_goes(make: Any) -> None:
+    typed = ("a.pb", "b.pb", "--config", "a.yml", "b.yml", "--html", "x y.html", "--format=json", "--debug", "-o", "c")
+    page = render_html(make.complete(), typed).decode()
+    assert "profiler report a.pb b.pb --config a.yml b.yml -o report.html" in page
 
 
 THEMES = {
