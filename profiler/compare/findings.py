@@ -147,6 +147,8 @@ def _cause(cluster: _Cluster, contributions: Sequence[Contribution], context: Co
             own = [each for each in members if each.family == family]
             text = cluster_text(family, TIME, False, [_part(each) for each in own], context.per)
             evidence.append(f"{text}{phases(own)}")
+        if context.per.equal_work and not any(group.amortises(each) for group in groups for each in members):
+            evidence.append("the sides do different amounts of work per step: some of it may come from that")
     elif cluster.part == CALLS and members[0].phase == RERUN:
         parts = [_part(each) for each in members]
         label = what = f"{cluster_text(shown, CALLS, True, parts, context.per)}{through}"

@@ -187,6 +187,14 @@ def test_a_diff_shows_calls_rates_and_the_tiles_that_differ(program: Any, tmp_pa
     assert "1 → 0" in render_diff(gone, "text", Style()).decode()
 
 
+def test_tiles_that_only_one_side_notes_are_not_known_to_differ(program: Any, tmp_path: Path) -> None:
+    paths = [
+        splash(program, rows=10, attributes=settings(block_q=256, **more)).write(tmp_path / f"{len(more)}.xplane.pb")
+        for more in ({}, {"block_kv": 256})
+    ]
+    assert "Tiles and layouts that differ" not in render_diff(api.diff(*paths), "text", Style()).decode()
+
+
 def test_the_output_follows_the_schema(program: Any, tmp_path: Path, valid: Any) -> None:
     made = grouped(program, attributes={"kernel_tiles": '{"tm":512,"tk":512,"tn":256}'})
     result = profiler.kernels(made.write(tmp_path / "a.xplane.pb"))
