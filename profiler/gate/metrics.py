@@ -75,7 +75,7 @@ def _ratio_figures(diff: Diff, base: float | None, opt: float | None, missing: s
     assert base is not None
     assert opt is not None
     if compiled(diff):
-        return Figures(base, opt, ESTIMATE, remark=_band(diff))
+        return Figures(base, opt, ESTIMATE, remark=_band(diff), missing=_methods(diff))
     bounds = diff.delta.interval
     first, last = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
     if bounds is None or not first or not last:
@@ -84,6 +84,12 @@ def _ratio_figures(diff: Diff, base: float | None, opt: float | None, missing: s
     factors = [center / end if inverse else end / center for end in bounds]
     low, high = sorted(opt * factor - base for factor in factors)
     return Figures(base, opt, INTERVAL, (low, high))
+
+
+def _methods(diff: Diff) -> str | None:
+    """Why estimates tell nothing of a change: those of the two sides were made differently."""
+    differ = any(note.code == "estimates_differ" for note in diff.warnings)
+    return "the two estimates are made differently, so a difference in time may be the method's" if differ else None
 
 
 def _band(diff: Diff) -> str:
@@ -153,7 +159,7 @@ def _summed(diff: Diff, chosen: Callable[[Contribution], bool]) -> Figures:
     if not items:
         return Figures(0.0, 0.0, NONE, remark="none on either side")
     if compiled(diff):
-        return Figures(base, opt, ESTIMATE)
+        return Figures(base, opt, ESTIMATE, missing=_methods(diff))
     bounds = [item.interval_time_ps for item in items]
     if None in bounds:
         return Figures(base, opt, UNKNOWN)

@@ -104,7 +104,8 @@ def _figures(diff: Diff) -> Table:
         rows.append(_work_row(diff, f"time for equal {work}"))
     for metric, title, shown, lower in _KEYS:
         found = (METRICS[metric].calls or METRICS[metric].of)(diff)
-        if (found.missing is None and (found.baseline or found.optimized)) or metric == "mfu":
+        told = found.missing is None or None not in (found.baseline, found.optimized)
+        if (told and (found.baseline or found.optimized)) or metric == "mfu":
             rows.append(_row(metric, title, found, shown, lower))
     estimate = " (est.)" if compiled(diff) else ""
     return Table(
@@ -126,7 +127,7 @@ def _row(metric: str, title: str, found: Figures, unit: str, lower: bool) -> tup
     base, opt = found.baseline, found.optimized
     kind = "calls" if metric == "remat" else METRICS[metric].figure_unit
     shown = [_impossible(metric, figure(value, kind), value) for value in (base, opt)]
-    if base is None or opt is None or found.missing is not None:
+    if base is None or opt is None or not units.known(base) or not units.known(opt):
         return label(title), *map(label, shown), label(units.UNKNOWN), label(""), label("n/a")
     texts = ("0", "") if opt == base else (_change_text(found, kind, unit), _reach(found, kind))
     tone = STRONG if metric in _STRONG else ""
@@ -171,6 +172,8 @@ def _reach(found: Figures, kind: str) -> str:
 
 def _word(found: Figures, lower: bool) -> str:
     value = (found.optimized or 0.0) - (found.baseline or 0.0)
+    if found.missing is not None:
+        return "unclear"
     if not value:
         return "same"
     if found.reach is not None and found.reach[0] <= 0 <= found.reach[1]:
@@ -193,7 +196,8 @@ def _work_row(diff: Diff, title: str) -> tuple[Cell, ...]:
     base, opt = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
     bounds = None if compiled(diff) else diff.delta.interval
     reach = (base * (bounds[0] - 1), base * (bounds[1] - 1)) if bounds is not None else None
-    found = Figures(base, opt, "estimate" if compiled(diff) else "interval" if reach else "unknown", reach)
+    noise = "estimate" if compiled(diff) else "interval" if reach else "unknown"
+    found = Figures(base, opt, noise, reach, missing=METRICS["step_time"].of(diff).missing)
     cells = _row("step_time", title, found, "%", True)
     if diff.delta.band is not None:
         low, high = (units.change(end) for end in diff.delta.band)

@@ -88,6 +88,13 @@ def test_compiled_profiles_have_no_noise_and_are_said_to_be_estimates(pair: Pair
     assert "estimates" in {note.code for note in found.warnings}
 
 
+def test_estimates_made_differently_tell_nothing_of_times(pair: Pair) -> None:
+    note = results.Note("estimates_differ", "made differently")
+    found = check(pair(kind="compiled", reach=0.0, warnings=(note,)), ["mfu<0", "idle>0", "remat>0ms", "hbm_peak>0"])
+    assert [row.verdict for row in found.rows] == ["unknown", "unknown", "unknown", "hit"]
+    assert check(pair(kind="compiled", reach=0.0, warnings=(note,)), ["remat>0"]).rows[0].verdict == "hit"
+
+
 def test_what_cannot_be_told_fails_unless_allowed(pair: Pair) -> None:
     diff = pair(loss=None)
     assert check(diff, ["loss>+1%"]).exit_code == 1

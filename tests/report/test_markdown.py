@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from profiler import results
 from profiler.api import check
 from profiler.redact import redacted
 from profiler.report import render_check, render_diff, render_ops, render_peaks, render_summary
@@ -192,6 +193,15 @@ def test_compiled_profiles_are_marked_as_estimates(make: Any) -> None:
     assert "**⚠ Both sides are compiled, not recorded: every time is an estimate.**" in text
     assert "| baseline (est.) | optimized (est.) |" in text
     assert "−30.0 % to −10.0 % (band of the estimate)" in text
+
+
+def test_estimates_made_differently_are_not_called_better(make: Any) -> None:
+    diff = make.training()
+    base, opt = (replace(side, kind="compiled") for side in (diff.baseline, diff.optimized))
+    note = results.Note("estimates_differ", "the two estimates are made differently")
+    text = render_diff(replace(diff, baseline=base, optimized=opt, warnings=(note,)), "markdown", Style()).decode()
+    (row,) = re.findall(r"^\| \*\*MFU\*\* .+$", text, re.MULTILINE)
+    assert row.endswith("| unclear |")
 
 
 def test_a_pair_that_did_not_change_is_short(make: Any) -> None:
