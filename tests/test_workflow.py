@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -150,3 +151,52 @@ def test_what_cannot_be_compared_fails_the_step_with_its_own_code(tmp_path: Path
     code, message, outputs = run_compare(tmp_path, **sides)
     assert (code, outputs) == (3, {})
     assert "missing.xplane.pb" in message
+
+
+MOCK = """
+const calls = [];
+const comments = JSON.parse(process.argv[2]);
+const github = {
+  paginate: async (what, where) => comments,
+  rest: { issues: {
+    listComments: 'list',
+    createComment: async (call) => calls.push(['create', call]),
+    updateComment: async (call) => calls.push(['update', call]),
+  } },
+};
+const context = {
+  serverUrl: 'https://github.invalid', runId: 5, repo: { owner: 'o', repo: 'r' }, issue: { number: 7 },
+};
+(async () => { SCRIPT })().then(() => console.log(JSON.stringify(calls)));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="the comment is posted by a script for Node")
+@pytest.mark.parametrize(
+    ("comments", "what"),
+    [
+        ([], "create"),
+        ([{"id": 1, "user": {"type": "Bot"}, "body": "HEAD\n…"}], "update"),
+        ([{"id": 1, "user": {"type": "User"}, "body": "HEAD\n…"}], "create"),
+        (
+            [{"id": 1, "user": {"type": "Bot"}, "body": f"{MARKER}\n<!-- another -->\n"}, {"id": 2, "user": None}],
+            "create",
+        ),
+    ],
+)
+def test_its_comment_is_posted_once_and_then_updated(tmp_path: Path, comments: list[Any], what: str) -> None:
+    head = f"{MARKER}\n<!-- my_pair__ -->"
+    for each in comments:
+        each["body"] = each.get("body", "").replace("HEAD", head)
+    (tmp_path / "profiler-report").mkdir()
+    (tmp_path / "profiler-report" / "comment.md").write_text(f"{MARKER}\n\n### profiler check\n", "utf-8")
+    (script,) = [each["with"]["script"] for each in steps() if "script" in each.get("with", {})]
+    (tmp_path / "post.js").write_text(MOCK.replace("SCRIPT", script), "utf-8")
+    command = ["node", "post.js", json.dumps(comments)]
+    environment = {**os.environ, "NAME": "my-pair->"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    ((call, given),) = json.loads(done.stdout)
+    assert call == what
+    assert given["body"].startswith(f"{head}\n\n\n### profiler check\n")
+    assert "https://github.invalid/o/r/actions/runs/5#artifacts" in given["body"]
+    assert given.get("comment_id") == (1 if what == "update" else None)
