@@ -129,7 +129,7 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
     Losses are hatched and every part has its sign, so nothing depends on telling colours apart.
     """
     narrow = width < 600
-    label_width, value_width = (0, 74) if narrow else (292, 92)
+    label_width, value_width = (0, 74) if narrow else (312, 92)
     row, bar_height, top = (44, 16, 8) if narrow else (30, 18, 8)
     left, right = label_width + (0 if narrow else 12), width - value_width
     height = top * 2 + row * len(figure.bars) + (20 if figure.cut else 0)
@@ -158,7 +158,7 @@ def waterfall_svg(figure: Waterfall, width: int = 1000, identity: str = "waterfa
         y = top + index * row
         bar_y = y + (22 if narrow else (row - bar_height) / 2)
         begin, end = sorted((x(bar.start), x(bar.end)))
-        text = _fitting(bar.label, 42 if narrow else 40)
+        text = _fitting(bar.label, 42 if narrow else 44)
         weight = ' font-weight="600"' if bar.kind == "total" else ""
         anchor = f'x="{left}" y="{y + 15}"' if narrow else f'x="{label_width}" y="{bar_y + 13:.1f}" text-anchor="end"'
         parts.append(f"<g><title>{escape(units.shorten(bar.label, 200))}: {escape(figure.text(bar))}</title>")

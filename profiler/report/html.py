@@ -163,7 +163,7 @@ def _where_time_goes(diff: Diff) -> dict[str, Any]:
     return {
         "phases": html_tables.phases_table(diff, MOST_FAMILIES),
         "counts": html_kernels.counts_table(diff),
-        "kernels": table(side_tables.kernels_table(diff)),
+        "kernels": replace(table(side_tables.kernels_table(diff)), title="Time and share of the peak"),
         "tiles": capped(html_kernels.tiles_table(diff), MOST_ROWS),
         "reruns": table(side_tables.rerun_table(diff)),
         "rerun_texts": [(title, rerun_text(side)) for title, side in sides(diff)],

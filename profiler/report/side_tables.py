@@ -142,7 +142,7 @@ def kernels_table(diff: Diff) -> Table:
 
 def _under(row: KernelRow, rows: list[KernelRow | None]) -> str | None:
     """The tiles that differ, and the kernel's own name where its title is another."""
-    own = row.kernel if kernel_title(row.kernel, row.family) != row.kernel else None
+    own = None if kernel_title(row.kernel, row.family).startswith(row.kernel) else row.kernel
     return "; ".join(text for text in (_tiles(rows), own) if text) or None
 
 
