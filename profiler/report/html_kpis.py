@@ -102,6 +102,9 @@ def _time(diff: Diff) -> Card:
         f"{scale.show(time)} {scale.unit}" for time in (delta.baseline_time_ps, delta.optimized_time_ps)
     )
     note = f"a {base.unit}: {units.duration(base.mean_ps)} → {units.duration(opt.mean_ps)}" if work and scaled else ""
+    if base.unit == "run":  # no step repeats: what the devices did is told from what they waited
+        busy = [side.steps.mean_ps * side.busy_fraction for side in (diff.baseline, diff.optimized)]
+        title, note = "recorded time", f"device time {' → '.join(map(units.duration, busy))}"
     return Card(
         _estimated(diff, title),
         base_text,
@@ -178,7 +181,7 @@ def _rate(diff: Diff) -> Card:
         _estimated(diff, "throughput"),
         "1×" if known else units.UNKNOWN,
         f"{units.fixed(ratio, 3)}×" if ratio is not None and known else units.UNKNOWN,
-        change,
+        _noisy(diff, change) if known else change,
         _judged(diff, change, (ratio or 1) > 1),
         _bounds(diff, _as_rate) if known else "",
         "tokens per step are unknown (--tokens-per-step)" if known else "the work of a step is unknown",
@@ -201,7 +204,7 @@ def _memory(diff: Diff) -> Card:
         texts = [f"{scale.show(value)} {scale.unit}" if value is not None else units.UNKNOWN for value in (base, opt)]
         if base is None or opt is None:
             return Card(title, texts[0], texts[1], units.UNKNOWN, note=_room(diff, field))
-        change = f"{scale.delta(opt - base)} {scale.unit}"
+        change = f"{scale.delta(opt - base)} {scale.unit}" if opt != base else "unchanged"
         return Card(title, texts[0], texts[1], change, _tone(change, opt < base), note=_room(diff, field))
     note = "no program carries its buffer assignment, and there are no allocator events"
     return Card("HBM peak", units.UNKNOWN, units.UNKNOWN, units.UNKNOWN, note=note)
