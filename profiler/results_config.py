@@ -1,4 +1,4 @@
-"""What a diff says of two configurations and of what the runs learned; part of ``profiler.results``, as are its rules."""
+"""What a diff says of two configurations and of what the runs learned; part of ``profiler.results``, with its rules."""
 
 from __future__ import annotations
 

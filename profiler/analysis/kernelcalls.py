@@ -30,7 +30,6 @@ _SETTING = re.compile(r'\\*"([a-z]\w*)\\*":\s*(\d+|true|false)')
 # "…_512_5120_2560.64" and "RPA-bq_32-bkvp_64-p_64-.1": sizes at the end of a name, a counter behind them.
 _SIZES = re.compile(r"((?:_\d+){2,})(?:\.\d+)*$")
 _NAMED_SIZES = re.compile(r"[-_]([a-z]+)[_=](\d+)(?=[-_.]|$)")
-_SPLASH_BLOCKS = ("block_q", "block_kv", "block_kv_compute")
 _SUFFIXES = {"splash backward (dq)": "_dq", "splash backward (dkv)": "_dkv", "splash backward (fused)": "_dkv"}
 _BITS = dict(ELEMENT_TYPES.values())
 _INTEGERS = re.compile(r"(s|u)\d+$|pred$")

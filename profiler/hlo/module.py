@@ -204,12 +204,6 @@ class HloModule:
         return self.buffers.peak_bytes if self.buffers else None
 
     @cached_property
-    def entry_op_names(self) -> frozenset[str]:
-        """Distinct name stacks of the entry computation's own instructions."""
-        entry = self.computations.get(self.entry)
-        return frozenset(i.op_name for i in entry.instructions if i.op_name) if entry else frozenset()
-
-    @cached_property
     def op_names(self) -> frozenset[str]:
         """Distinct name stacks anywhere in the program, loop bodies and fusions included."""
         return frozenset(i.op_name for i in self.instructions.values() if i.op_name)

@@ -66,11 +66,6 @@ class Programs(Mapping[str, HloModule]):
             return None
 
 
-def empty_sums() -> pl.DataFrame:
-    """Sums of a device without ops."""
-    return sums_frame([])
-
-
 def sums_frame(rows: list[tuple[int, int, int, int]]) -> pl.DataFrame:
     """(op_id, occurrences, total_time_ps, self_time_ps) rows as a frame, ops of equal number added up."""
     schema = {name: getattr(pl, kind) for name, kind in OP_SUMS_COLUMNS.items() if name != "device"}

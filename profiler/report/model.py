@@ -6,7 +6,6 @@ how it looks and escape it. Cells hold raw text of the trace: escaping is the re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from profiler.results import Note
@@ -159,8 +158,3 @@ def limit(top: int | None, default: int) -> int | None:
 
 
 ALL_ROWS = "--top 0 shows all"
-
-
-def text_of(cells: Sequence[Cell]) -> list[str]:
-    """The cells' texts."""
-    return [cell.text for cell in cells]
