@@ -11,13 +11,15 @@ from typing import Any
 from distill.aot.model import GroupedMatmul, Splash, causal_blocks
 from distill.aot.model_body import body_of
 from profiler.analysis.kernelnames import kernel_family
-from profiler.hlo import HloModule, Instruction
+from profiler.hlo import HloModule, Instruction, shapes
 from profiler.hlo.schema import ELEMENT_TYPES
 from profiler.xplane.schema import BYTES, build_messages
 
 _SETTING = re.compile(r'\\*"(block_q|block_kv|block_kv_compute|q_layout)(_dkv|_dkv_compute)?\\*": (\d+)')
 _PARTIAL, _WHOLE = 1, 2  # tokamax's block mask; 0 is an empty block
 _INTEGERS = frozenset({"s8", "s32", "u8", "u32"})
+_CARRIERS = frozenset({"parameter", "while", "tuple", "opt-barrier"})
+_MOST_SOURCES = 500  # instructions behind a mask that are looked at
 _MAX_HOPS = 16  # loops and copies between a kernel and the constant that it gets
 
 
@@ -158,7 +160,11 @@ def _from_windows(instruction: Instruction, arrays: list[Any]) -> tuple[int, int
 
 
 def _executed(instruction: Instruction, length: int, block_q: int, block_kv: int) -> tuple[int, int, int]:
-    """Blocks per head (whole, cut, skipped): from the mask that the program holds, else those of a causal mask."""
+    """Blocks per head (whole, cut, skipped): from the mask that the program holds, else by how many blocks it lists.
+
+    The list of a forward pass has the blocks that run only. Fewer than a causal mask has are taken for those of a
+    sliding window: a band along the diagonal, whose outermost blocks are cut.
+    """
     module = instruction.module
     prefetched = []
     for name in instruction.operands:
@@ -166,30 +172,48 @@ def _executed(instruction: Instruction, length: int, block_q: int, block_kv: int
         if operand is None or len(operand.proto.shape.dimensions) > 1 or _type(operand.proto.shape) not in _INTEGERS:
             break
         prefetched.append(operand)
-    mask = _constant_bytes(module, prefetched[-1]) if prefetched else None
+    whole, cut = causal_blocks(length, block_q, block_kv)
+    listed = (shapes.elements(prefetched[-1].proto.shape) or 0) if prefetched else 0
+    mask = _block_mask(module, prefetched[-1], listed) if prefetched else None
     if mask:
         return mask.count(_WHOLE), mask.count(_PARTIAL), len(mask) - mask.count(_WHOLE) - mask.count(_PARTIAL)
-    whole, cut = causal_blocks(length, block_q, block_kv)
+    if block_q == block_kv and 0 < listed < whole + cut:
+        return *_band(length // block_q, listed), 0
     return whole, cut, 0
 
 
-def _constant_bytes(module: HloModule, instruction: Instruction) -> bytes | None:
-    """The bytes of an s8 constant, followed through loops that hand it on unchanged; None where it is not one."""
-    for _ in range(_MAX_HOPS):
-        operands = instruction.operands
+def _band(rows: int, blocks: int) -> tuple[int, int]:
+    """(whole, cut) of the blocks of a band below the diagonal of ``rows`` × ``rows``."""
+    diagonals: list[int] = []
+    while sum(diagonals) < blocks and len(diagonals) < rows:
+        diagonals.append(min(rows - len(diagonals), blocks - sum(diagonals)))
+    whole = sum(diagonals[1:-1])
+    return whole, blocks - whole
+
+
+def _block_mask(module: HloModule, start: Instruction, count: int) -> bytes | None:
+    """The block mask of ``count`` blocks behind an operand: a constant of 0, 1 and 2; None where none is found.
+
+    tokamax sorts the mask's blocks in the program, so that the constant lies behind fusions, sorts and loops.
+    """
+    pending, seen = [start], set[Instruction]()
+    while pending and len(seen) < _MOST_SOURCES:
+        instruction = pending.pop(0)
+        if instruction in seen:
+            continue
+        seen.add(instruction)
+        operands = [module.instructions[name] for name in instruction.operands if name in module.instructions]
         if instruction.opcode == "constant":
             literal = _literal().LiteralProto()
             literal.ParseFromString(instruction.proto.literal)
-            return bytes(literal.s8s) or None
-        if instruction.opcode in ("copy", "bitcast", "copy-start", "copy-done", "opt-barrier") and operands:
-            instruction = module.instructions[operands[0]]
-        elif instruction.opcode == "get-tuple-element" and operands:
-            found = _element(module, module.instructions[operands[0]], instruction.proto.tuple_index)
-            if found is None:
-                return None
-            instruction = found
+            values = bytes(literal.s8s)
+            if len(values) == count and set(values) <= {0, _PARTIAL, _WHOLE}:
+                return values
+        elif instruction.opcode == "get-tuple-element" and operands and operands[0].opcode in _CARRIERS:
+            found = _element(module, operands[0], instruction.proto.tuple_index)
+            pending += [found] if found is not None else []
         else:
-            return None
+            pending += operands
     return None
 
 

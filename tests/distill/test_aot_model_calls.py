@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from distill.aot import model_calls
 from distill.aot.model import GroupedMatmul, Splash, causal_blocks
 from distill.aot.model_body import body_of, parse_attributes, structure_of
 from distill.aot.model_calls import describe
@@ -106,9 +107,18 @@ def test_tiles_of_a_tgmm_are_read_from_its_compiled_kernel() -> None:
 
 
 def splash_call(
-    mask: bytes, direction: str, layout: int, *, in_loop: bool, batch: tuple[int, ...] = (2,)
+    mask: bytes,
+    direction: str,
+    layout: int,
+    *,
+    in_loop: bool,
+    batch: tuple[int, ...] = (2,),
+    listed: int | None = None,
 ) -> Instruction:
-    """A tokamax splash call whose block mask is a constant of the entry, with or without a loop in between."""
+    """A tokamax splash call whose block mask is a constant of the entry, with or without a loop in between.
+
+    ``listed``: the program sorts the mask and hands on a list of so many blocks.
+    """
     module = messages().HloModuleProto(name=b"jit_step", entry_computation_name=b"main")
     body = module.computations.add(name=b"body", id=1)
     main = module.computations.add(name=b"main", id=2)
@@ -123,6 +133,11 @@ def splash_call(
         state = instruction(body, "state", "parameter", type=TUPLE)
         constant = instruction(body, "element", "get-tuple-element", [state], type=S8, dims=[len(mask)], tuple_index=0)
     place = body if in_loop else main
+    if listed is not None:
+        keys = instruction(place, "keys", "iota", dims=[len(mask)])
+        ordered = instruction(place, "sort.1", "sort", [keys, constant], type=TUPLE)
+        second = instruction(place, "second", "get-tuple-element", [ordered], type=S8, dims=[len(mask)], tuple_index=1)
+        constant = instruction(place, "fusion.1", "fusion", [second], type=S8, dims=[listed])
     q = instruction(place, "q", "parameter", dims=[*batch, 3, *((64, 4096) if layout == 2 else (4096, 64))])
     call = instruction(place, "kernel.1", "custom-call", [constant, q, q, q], dims=[2, 3, 4096, 64])
     call.metadata.op_name = f"jit(step)/vmap(splash_mha_{direction}_segmented_no_residuals)/pallas_call".encode()
@@ -143,6 +158,16 @@ def test_blocks_of_a_splash_call_are_those_of_the_mask_that_the_program_holds(in
     """1 is a block that the mask cuts, 2 a whole one, 0 an empty one: a window leaves few."""
     found = describe(splash_call(bytes([1, 2, 2, 1, 0, 0, 0, 1]), "fwd", 1, in_loop=in_loop))
     assert found == Splash("forward", 6, 1024, 2048, 512, 64, 1, full=2, partial=3, rows=4, skipped=3)
+
+
+def test_a_mask_that_the_program_sorts_is_found_behind_the_sort() -> None:
+    found = describe(splash_call(bytes([1, 2, 1, 1]), "fwd", 1, in_loop=True, listed=4))
+    assert found == Splash("forward", 6, 1024, 2048, 512, 64, 1, full=1, partial=3, rows=4, skipped=0)
+
+
+@pytest.mark.parametrize(("rows", "blocks", "whole", "cut"), [(16, 31, 0, 31), (16, 16, 0, 16), (4, 9, 3, 6)])
+def test_the_blocks_of_a_band_are_whole_between_its_edges(rows: int, blocks: int, whole: int, cut: int) -> None:
+    assert model_calls._band(rows, blocks) == (whole, cut)
 
 
 def test_a_batch_of_one_sequence_has_no_axis() -> None:
