@@ -41,6 +41,7 @@ _MATMULS = tuple(
 )  # fmt: skip
 _MATMUL_FAMILIES = frozenset({"dense matmul", "quantized matmul", "gmm forward", "gmm dlhs"})
 _HOST_SPACE = 5
+_FORWARD = frozenset({"forward", "student forward", "teacher", "loss"})
 
 
 @dataclass
@@ -209,7 +210,8 @@ def _array(instruction: Instruction) -> tuple[int | None, str | None, str | None
 def kept_tensors(module: HloModule, run_info: Mapping[str, Any] | None) -> list[KeptTensor]:
     """What the loops over layers stack up for the backward pass, one row per tensor and memory.
 
-    The entry computation is left out: an iteration that was peeled off a loop writes into the same stack.
+    Left out are stacks that no backward pass of the layers reads: a teacher's, and a student's features for the loss;
+    and the entry computation: an iteration that was peeled off a loop writes into the same stack.
     """
     namer = Namer(module)
     found: dict[tuple[str, str, str], int] = {}
@@ -225,12 +227,20 @@ def kept_tensors(module: HloModule, run_info: Mapping[str, Any] | None) -> list[
                 found[_offloaded(run_info), text, "host"] = size
                 continue
             place = namer.place(each)
-            if place.part == "saved for backward":
+            if place.part == "saved for backward" and not _only_read_forward(namer, each):
                 tensor = "context" if "splash" in place.tensor else place.tensor or "not known"
                 key = tensor, text, "device"
                 found[key] = found.get(key, 0) + size
     rows = [KeptTensor(tensor, shape, size, memory) for (tensor, shape, memory), size in found.items()]
     return sorted(rows, key=lambda row: (-row.bytes, row.tensor))
+
+
+def _only_read_forward(namer: Namer, instruction: Instruction) -> bool:
+    """Whether all that reads a stack runs before the backward pass; no other loop may take it, nor add to it."""
+    readers = namer.readers_after_loop(instruction)
+    return bool(readers) and all(
+        namer.phase(each) in _FORWARD and each.opcode != "while" and not _stacks(each) for each in readers
+    )
 
 
 def _stacks(instruction: Instruction) -> bool:

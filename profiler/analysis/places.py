@@ -47,7 +47,8 @@ class Place:
     Attributes:
         part: "parameters" ("student …", "teacher …" where there are two models), "optimizer state", "inputs" or
             "arguments" for what the program is given; "saved for backward" and "gradients" for what a loop over layers
-            stacks up; else the phase that computes it: "forward", "re-run", …; "" if unknown.
+            stacks up; else the phase that computes it: "forward", "re-run", …; "" if unknown. A teacher's stack is the
+            teacher's, who has no backward pass.
         tensor: model scopes, innermost last, or the parameter's path: ``moe_block/moe_wi_0``; "" if unknown.
         certainty: to choose among instructions that share one buffer, 0 for nothing known.
         stack: the stack of layers it lies in: "layers", "teacher layers"; "" for what lies in none, or is unknown.
@@ -100,6 +101,21 @@ class Namer:
             level = [user for user in users if user.opcode in _SILENT and "/" not in user.op_name]
             found.update(phase for user in users if (phase := self.phase(user)) is not None)
         return frozenset(found)
+
+    def readers_after_loop(self, instruction: Instruction) -> list[Instruction]:
+        """Who uses, once a loop is over, what an instruction of its body hands on, through what only moves it."""
+        body = self._module.computations.get(instruction.computation)
+        loop = self._callers.get(instruction.computation)
+        if body is None or body.root is None or loop is None or loop.opcode != "while":
+            return []
+        at = {index for index, operand in enumerate(body.root.operands) if operand == instruction.name}
+        level = [each for each in self._users.get(loop.name, ()) if each.proto.tuple_index in at]
+        found: list[Instruction] = []
+        for _ in range(_MOST_STEPS):
+            users = {user.name: user for each in level for user in self._users.get(each.name, ())}
+            found += [user for user in users.values() if user.opcode not in _SILENT]
+            level = [user for user in users.values() if user.opcode in _SILENT]
+        return found
 
     def caller(self, instruction: Instruction) -> Instruction | None:
         """The asynchronous op that an instruction is the inside of; None for any other."""
@@ -160,6 +176,8 @@ class Namer:
         carried = source.opcode == "get-tuple-element" and not backward  # what one layer hands to the next
         tensor = _LAYER_INPUT if carried else _tensor(source)
         layers = self._layers(namestack.parse(instruction.op_name)) or "layers"
+        if not backward and self.phase(instruction) == "teacher":  # which has no backward pass: these are its results
+            return Place("teacher", tensor, 8, layers)
         return Place("gradients" if backward else "saved for backward", tensor, 8, layers)
 
     def _source(self, instruction: Instruction, *, through_loops: bool = True) -> Instruction:

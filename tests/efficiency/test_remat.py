@@ -176,6 +176,31 @@ def test_what_lies_on_the_host_has_the_name_of_the_offloaded_tensor(program: Any
     assert (row.tensor, row.memory, row.bytes) == ("decoder_layer_input", "host", 48 * 8 * 1024 * 2)
 
 
+def test_stacks_that_only_the_loss_reads_are_not_kept_for_the_backward_pass(program: Any, tmp_path: Path) -> None:
+    made = program().op("x", "parameter", "bf16[4,8]")
+    made.op("dot.1", "dot", TOKENS, us=5, stack=f"{AGAIN}/mlp/wi/dot_general")
+    for place, reader in (
+        ("teacher", "jit(step)/teacher/features/slice"),
+        ("jvp(student)", "jit(step)/jvp(student)/features/slice"),
+        ("jvp(student)", f"{BACK}/mlp/dot_general"),
+    ):
+        number = len(made.module.computations)
+        inner = made.module.computations.add(name=f"body.{number}".encode(), id=10 + number, root_id=901 + 10 * number)
+        stack = inner.instructions.add(name=f"stack.{number}".encode(), opcode=b"dynamic-update-slice")
+        stack.id = 900 + 10 * number
+        stack.metadata.op_name = f"jit(step)/{place}/layers/while/body/mlp{number}/dynamic_update_slice".encode()
+        stack.shape.element_type = 16
+        stack.shape.dimensions.extend([48, 8])
+        root = inner.instructions.add(name=f"state.{number}".encode(), opcode=b"tuple", id=stack.id + 1)
+        root.operand_ids.append(stack.id)
+        made.op(f"while.{number}", "while", ("bf16[48,8]",), ("x",), stack=f"jit(step)/{place}/layers/while")
+        made.computation.instructions[-1].called_computation_ids.append(inner.id)
+        made.op(f"taken.{number}", "get-tuple-element", "bf16[48,8]", (f"while.{number}",))
+        made.op(f"read.{number}", "slice", "bf16[1,8]", (f"taken.{number}",), us=5, stack=reader)
+    (row,) = profiler.remat(made.write(tmp_path / "a.xplane.pb")).kept
+    assert (row.tensor, row.bytes) == ("mlp3", 48 * 8 * 2)
+
+
 @pytest.mark.parametrize(
     ("scope", "tensor"),
     [
