@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     summary = commands.add_parser("summary", help="what one recording says, on one screen")
     summary.add_argument("path", metavar="PATH", help=PATH_HELP)
-    add_output_options(summary, ("text", "json", "markdown", "csv"), "rows per table (default: 20)")
+    add_output_options(summary, ("text", "json", "markdown", "csv"), "rows per table (default: 15)")
     add_selection_options(summary)
     add_fact_options(summary, 1)
     summary.set_defaults(run=run_summary)
@@ -124,7 +124,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_output_options(
         diff,
         ("text", "json", "markdown", "csv"),
-        "rows per table (default: 20 in text and markdown, all in the data formats)",
+        "rows per table (default: 15 in text and markdown, all in the data formats)",
     )
     diff.add_argument("--html", metavar="FILE", type=Path, help="also write a self-contained HTML report")
     add_selection_options(diff)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -20,6 +21,16 @@ import pytest
 
 from profiler import api, cli, results
 from profiler.errors import NotComparableError, UnreadableError
+from profiler.report import (
+    comm_view,
+    diff_view,
+    kernels_view,
+    ladder_view,
+    memory_view,
+    remat_view,
+    roofline_view,
+    summary_view,
+)
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 
@@ -114,6 +125,19 @@ def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
     assert done.returncode == 0
     assert "--format" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("command", "view"),
+    [
+        ("summary", summary_view), ("diff", diff_view), ("kernels", kernels_view), ("remat", remat_view),
+        ("roofline", roofline_view), ("memory", memory_view), ("comm", comm_view), ("ladder", ladder_view),
+    ],
+)  # fmt: skip
+def test_help_says_how_many_rows_there_are(command: str, view: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.build_parser().parse_args([command, "--help"])
+    assert f"(default: {view.DEFAULT_ROWS}" in " ".join(capsys.readouterr().out.split())
 
 
 # --- usage errors
