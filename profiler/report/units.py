@@ -83,8 +83,8 @@ def byte_scale(values: Iterable[float | None]) -> Scale:
 
 
 def duration(value_ps: float | None) -> str:
-    """One time with its unit: "5.291 s", "67.21 ms"."""
-    return _alone(value_ps, time_scale((value_ps,)))
+    """One time with its unit: "5.291 s", "67.21 ms"; no time is "0" of any unit."""
+    return "0" if value_ps == 0 else _alone(value_ps, time_scale((value_ps,)))
 
 
 def flops(value: float | None) -> str:
