@@ -10,8 +10,12 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import sys
-from collections.abc import MutableMapping, Sequence
+import tempfile
+import threading
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -172,6 +176,27 @@ def build_parser() -> argparse.ArgumentParser:
 # --- commands ------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """For commands that compile: ``kill`` ends them as Ctrl-C does, and a file's error is no "does not fit"."""
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = None
+    if threading.current_thread() is threading.main_thread():  # only it may handle signals
+        before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:  # of stdout
+            raise
+        raise UsageError(error.strerror or str(error), file=error.filename) from error
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
 def run_train(args: argparse.Namespace) -> None:
     """``distill train RECIPE``."""
     from distill.config import load
@@ -218,20 +243,22 @@ def run_ladder(args: argparse.Namespace) -> int:
 
     topology = _topology(args, load(args.baseline, args.overrides))
     _make_folders(out, args.cache)
-    text, fits = climb_compiled(
-        args.baseline,
-        args.optimized,
-        topology,
-        out,
-        overrides=args.overrides,
-        whole=args.full,
-        kernels=not args.no_kernel_code,
-        cache=Cache(args.cache),
-    )
+    with _compiling():
+        text, fits = climb_compiled(
+            args.baseline,
+            args.optimized,
+            topology,
+            out,
+            overrides=args.overrides,
+            whole=args.full,
+            kernels=not args.no_kernel_code,
+            cache=Cache(args.cache),
+        )
     print(text, end="")
     return 0 if fits else 1
 
 
+@_compiling()
 def run_frontier(args: argparse.Namespace) -> int:
     """``distill frontier RECIPE``; 1 if nothing fits."""
     from distill.aot import Cache
@@ -276,6 +303,7 @@ def run_recipes(args: argparse.Namespace) -> None:
         )
 
 
+@_compiling()
 def run_compile(args: argparse.Namespace) -> int:
     """``distill compile RECIPE``; 1 if it does not fit."""
     from distill.aot import Cache, compile_step
@@ -302,6 +330,7 @@ def run_compile(args: argparse.Namespace) -> int:
     print((to_json if args.format == "json" else to_text)(compiled), end="")
     if args.output:
         path = args.output / f"{loaded.name}.xplane.pb"
+        path.unlink(missing_ok=True)  # of an earlier call, when it may have fitted
         kernels = None if args.no_kernel_code else _kernel_code(compiled, Cache(args.cache))
         profile = export_profile(compiled, loaded.to_dict(), path, constants=measured, kernels=kernels)
         if profile:
@@ -324,7 +353,7 @@ def _kernel_code(compiled: Compiled, cache: Cache) -> KernelCode | None:
 
 def _calibration(args: argparse.Namespace, topology: str) -> dict[str, Constant] | None:
     """The constants that ``--calibrate`` names, shown on stderr; None without it."""
-    if not args.calibrate:
+    if args.calibrate is None:
         return None
     if not args.output:
         raise UsageError("--calibrate changes the times of the profile", remedy="-o OUT writes one")
@@ -364,11 +393,14 @@ def _topology(args: argparse.Namespace, loaded: Loaded) -> str:
     return topology
 
 
-def _make_folders(*folders: Path | None) -> None:
-    """Output folders, before any work is done."""
-    for folder in filter(None, folders):
+def _make_folders(output: Path | None, cache: Path | None) -> None:
+    """Before any work is done. A cache that can only be read still answers for what it has."""
+    for folder in filter(None, (output, cache)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if folder is output:
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
         except OSError as error:
             raise UsageError(f"cannot be written to: {error.strerror or error}", file=folder) from error
 

@@ -76,7 +76,7 @@ def kernel_code(
         return KernelCode(notes=("no kernel was compiled alone: libtpu is not installed",) if calls else ())
     flags = compiler_flags(config, os.environ)
     folder = (cache or Cache()).root / "kernels" / _surroundings(flags, topology)
-    missing = {key: call for key, (_, call) in calls.items() if not (folder / f"{key}.json").exists()}
+    missing = {key: call for key, (_, call) in calls.items() if not _whole(read_json(folder / f"{key}.json"))}
     failed = ""
     if missing:
         try:
@@ -85,14 +85,19 @@ def kernel_code(
             failed = str(error)
     cycles, seconds, notes = {}, {}, []
     for key, (name, _) in calls.items():
-        found = read_json(folder / f"{key}.json") or {"failed": failed or "the compiler ended"}
-        if "failed" in found:
-            notes.append(f"{name}: no cycles from its code ({found['failed']})")
+        found = read_json(folder / f"{key}.json")
+        if not _whole(found):
+            notes.append(f"{name}: no cycles from its code ({found.get('failed') or failed or 'the compiler ended'})")
             (folder / f"{key}.json").unlink(missing_ok=True)
             continue
         cycles[key] = KernelCycles(found["step"], tuple(found["blocks"]), found["edges"])
         seconds[key] = found["seconds"]
     return KernelCode(cycles, seconds, tuple(notes))
+
+
+def _whole(found: Mapping[str, Any]) -> bool:
+    """Whether a kernel's file says all: it may be missing or damaged, or say why there are no cycles."""
+    return found.keys() >= {"step", "blocks", "edges", "seconds"}
 
 
 def _surroundings(flags: str, topology: Topology) -> str:

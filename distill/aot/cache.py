@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,15 @@ class Cache:
         """The folder of an entry; None if there is none."""
         folder = self.root / key
         return folder if folder.is_dir() else None
+
+    def discard(self, key: str) -> None:
+        """Removes an entry that turned out to be damaged."""
+        aside = Path(tempfile.mkdtemp(prefix=".partial-", dir=self.root))
+        try:
+            with suppress(FileNotFoundError):  # another process was faster
+                (self.root / key).rename(aside / key)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
     @contextmanager
     def making(self, key: str) -> Iterator[Path]:
@@ -79,9 +88,9 @@ def _sources() -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty if it is missing."""
+    """A JSON object from a file; empty if it is missing or damaged."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return {}
-    return found
+    return found if isinstance(found, dict) else {}

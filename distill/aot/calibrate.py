@@ -9,6 +9,7 @@ Op by op: never against the time of a step, a throughput or an MFU. docs/distill
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def recorded(path: str) -> tuple[Trace, Chip]:
     if trace.kind == "compiled":
         raise NotComparableError("is a compiled profile: its times are estimates, nothing was measured", file=path)
     if first.platform != "tpu":
-        raise NotComparableError(f"is a recording of a {first.type or first.platform.upper()}, not of a TPU", file=path)
+        raise NotComparableError(f"was recorded on {first.type or first.platform.upper()}, not on a TPU", file=path)
     chip = identify_tpu(first.type)
     if not trace.programs:
         raise UnreadableError(
@@ -147,8 +148,8 @@ def _finding(found: Mapping[str, Any]) -> Finding:
 
 def _constant(found: Mapping[str, Any]) -> Constant:
     value, fast, slow = (float(found[key]) for key in ("value", "fast", "slow"))
-    if not value > 0 or min(fast, slow) < 0:
-        raise ValueError("a constant is positive")
+    if not (value > 0 and fast >= 0 and slow >= 0 and math.isfinite(value + fast + slow)):
+        raise ValueError("a constant is a positive number")
     return Constant(value, fast, slow, str(found["unit"]), str(found["source"]))
 
 

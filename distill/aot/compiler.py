@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from profiler.hlo import HloModule, parse
 Progress = Callable[[str, float, int | None], None]
 
 PROGRAM_FILE, SCHEDULE_FILE, RESULT_FILE = "program.hlo.pb", "schedule.pb", "compiled.json"
+_RESULT_KEYS = {"quick", "capacity_bytes", "error", "seconds", "kernels", "notes", "versions", "flags"}
 _POLL_S = 0.2
 
 
@@ -118,21 +119,43 @@ def compile_step(
     check_for_tpu(config)
     cache, flags = cache or Cache(), compiler_flags(config, os.environ)
     keys = [caching.key(config, slice_.name, versions, flags, each) for each in ((False, True) if quick else (False,))]
-    folder = next((found for key in keys if (found := cache.find(key))), None)
-    from_cache = folder is not None
-    if folder is None:
+    compiled = next((found for key in keys if (found := _kept(config, slice_, cache, key))), None)
+    if compiled is None:
         with cache.making(keys[-1]) as partial:
             facts = {"versions": versions, "flags": flags, "topology": slice_.name, "config": config.to_dict()}
             _compile(config, slice_, partial, facts, quick, progress)
-        folder = cache.root / keys[-1]
+        compiled = _read(config, slice_, cache.root / keys[-1], from_cache=False)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for name in (PROGRAM_FILE, SCHEDULE_FILE, RESULT_FILE):
             (out / name).unlink(missing_ok=True)
-            if (folder / name).exists():
-                shutil.copyfile(folder / name, out / name)
-        folder = out
-    return _read(config, slice_, folder, from_cache)
+            if (compiled.folder / name).exists():
+                shutil.copyfile(compiled.folder / name, out / name)
+        compiled = replace(compiled, folder=out)
+    return compiled
+
+
+def _kept(config: Config, topology: Topology, cache: Cache, key: str) -> Compiled | None:
+    """An entry of the cache; None if there is none. A damaged one is removed: a full disk cuts files short."""
+    folder = cache.find(key)
+    if folder is None:
+        return None
+    try:
+        result = read_json(folder / RESULT_FILE)
+        sizes = result.get("file_bytes", {})
+        if result.keys() >= _RESULT_KEYS and sizes.items() <= _sizes(folder).items():
+            compiled = _read(config, topology, folder, from_cache=True)
+            if compiled.memory is not None or not compiled.fits:
+                return compiled
+    except UnreadableError:
+        pass
+    cache.discard(key)
+    return None
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of the files beside the result."""
+    return {name: (folder / name).stat().st_size for name in (PROGRAM_FILE, SCHEDULE_FILE) if (folder / name).exists()}
 
 
 def _compile(
@@ -167,12 +190,13 @@ def _compile(
         (folder / PROGRAM_FILE).write_bytes(program)
     if dump.schedule is not None:
         dump.schedule.rename(folder / SCHEDULE_FILE)
-    (folder / RESULT_FILE).write_text(json.dumps(facts | {"quick": ended_early} | result, indent=1), encoding="utf-8")
+    facts |= {"quick": ended_early, "file_bytes": _sizes(folder)}
+    (folder / RESULT_FILE).write_text(json.dumps(facts | result, indent=1), encoding="utf-8")
     for each in (dump.folder, work):
         shutil.rmtree(each)
 
 
-def _read(config: Config, topology: Topology, folder: Path, from_cache: bool) -> Compiled:
+def _read(config: Config, topology: Topology, folder: Path, *, from_cache: bool) -> Compiled:
     result = read_json(folder / RESULT_FILE)
     program = folder / PROGRAM_FILE
     module = parse(program.read_bytes()) if program.exists() else None

@@ -212,6 +212,20 @@ def test_a_compiler_that_ends_early_is_a_note(
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
+@pytest.mark.parametrize("content", ["", '{"step": 1', '{"step": 1}', "[]"])
+def test_a_damaged_file_of_a_kernel_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    monkeypatch.setattr(bundles, "versions", lambda: {"libtpu": "0"})
+    monkeypatch.setattr(bundles.sys, "executable", "/bin/true")
+    key = kernel_key(kernel(program()))
+    folder = tmp_path / "kernels" / bundles._surroundings(bundles.compiler_flags(CONFIG, os.environ), SLICE)
+    folder.mkdir(parents=True)
+    (folder / f"{key}.json").write_text(content)
+    found = kernel_code(program(), CONFIG, SLICE, cache=Cache(tmp_path))
+    assert not found.cycles
+    assert "the compiler ended" in found.notes[0]
+    assert not [*folder.iterdir()]
+
+
 def test_a_compiler_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "slow"
     script.write_text("#!/bin/sh\nexec sleep 60\n")

@@ -468,7 +468,7 @@ def test_a_cpu_recording_is_refused_with_one_line(tmp_path: Path, capsys: pytest
     path.write_bytes(gzip.decompress(sample_profiles.path("cpu-remat/baseline.xplane.pb.gz").read_bytes()))
     assert main(["calibrate", str(path)]) == 4
     out, err = capsys.readouterr()
-    assert out == "" and err == f"distill: error: {path}: is a recording of a CPU, not of a TPU\n"
+    assert out == "" and err == f"distill: error: {path}: was recorded on CPU, not on a TPU\n"
 
 
 def test_the_command_prints_a_table_and_saves_it(
@@ -512,7 +512,7 @@ def test_a_real_recording_of_tpu_v6e_tells_four_constants(recordings: Path) -> N
 @pytest.mark.parametrize(
     ("file", "error", "words"),
     [
-        ("mi300x_conv_new", NotComparableError, "MI300X, not of a TPU"),
+        ("mi300x_conv_new", NotComparableError, "MI300X, not on a TPU"),
         ("tpu_qwen3_serving_bf16", UnreadableError, "holds no HLO"),
         ("corrupt_utf8", UnreadableError, "rewritten as UTF-8"),
     ],

@@ -14,14 +14,14 @@ import pytest
 
 import profiler
 from distill import cli
-from distill.aot import Cache, OutOfMemory, OutOfVmem, compile_step, environment, find, topologies
+from distill.aot import Cache, OutOfMemory, OutOfVmem, compile_step, compiler, environment, find, topologies
 from distill.aot import cache as caching
 from distill.aot.compiler import Compiled
 from distill.aot.export import export_profile
 from distill.aot.report import to_dict, to_text
 from distill.config import Config, load
 from profiler.analysis.memory import Memory
-from profiler.errors import ProfilerError, UsageError
+from profiler.errors import ProfilerError, UnreadableError, UsageError
 from profiler.hlo import buffers
 
 GIB = 1 << 30
@@ -135,6 +135,74 @@ def test_an_entry_appears_whole_or_not_at_all(tmp_path):
             (folder / "whole").touch()
     assert [path.name for path in cache.find("a").iterdir()] == ["whole"]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.fixture
+def an_entry(monkeypatch, tmp_path):
+    """The folder of a compile in a cache, and whether the cache answers; nothing is compiled."""
+
+    class Missing(Exception): ...
+
+    def missing(*_):
+        raise Missing
+
+    def parse(program):
+        if program != b"a program":
+            raise UnreadableError("damaged")
+        return object()
+
+    versions = {"jax": "1", "jaxlib": "1", "libtpu": "1", "tokamax": "1"}
+    monkeypatch.setattr(compiler, "require", lambda: versions)
+    monkeypatch.setattr(compiler, "_compile", missing)
+    monkeypatch.setattr(compiler, "parse", parse)
+    monkeypatch.setattr(compiler, "memory", lambda module: Memory(GIB, GIB, GIB, 0, ()))
+    monkeypatch.setattr(compiler, "kernel_calls", lambda module: ())
+    config, cache = load("tiny-qwen3-opt").config, Cache(tmp_path / "cache")
+    flags = environment.compiler_flags(config, os.environ)
+    with cache.making(caching.key(config, find("v5e-4").name, versions, flags, quick=False)) as folder:
+        (folder / "program.hlo.pb").write_bytes(b"a program")
+        (folder / "schedule.pb").write_bytes(b"a schedule")
+        facts = {"quick": False, "capacity_bytes": None, "error": None, "seconds": {}, "kernels": [], "notes": []}
+        facts |= {"versions": versions, "flags": flags, "file_bytes": compiler._sizes(folder)}
+        (folder / "compiled.json").write_text(json.dumps(facts))
+    folder = cache.root / next(cache.root.iterdir()).name
+
+    def answers():
+        try:
+            return compile_step(config, "v5e-4", quick=True, cache=cache, out=tmp_path / "out").from_cache
+        except Missing:
+            return False
+
+    return folder, answers
+
+
+def test_a_whole_entry_answers(an_entry, tmp_path):
+    _, answers = an_entry
+    assert answers()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"compiled.json", "program.hlo.pb", "schedule.pb"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("program.hlo.pb", None),
+        ("program.hlo.pb", b""),
+        ("program.hlo.pb", b"\xff\xff"),
+        ("schedule.pb", b"a sch"),
+        ("schedule.pb", None),
+        ("compiled.json", None),
+        ("compiled.json", b'{"quick": fal'),
+        ("compiled.json", b"[]"),
+        ("compiled.json", b"{}"),
+    ],
+)
+def test_a_damaged_entry_is_removed_and_compiled_again(an_entry, name, content):
+    folder, answers = an_entry
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    assert not answers()
+    assert not [*folder.parent.iterdir()]
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 """The command line: arguments, exit codes, one-line errors, the environment that jax starts in."""
 
+import errno
+import signal
+
 import pytest
 
 from distill import cli
@@ -106,3 +109,41 @@ def test_a_compile_checks_its_folders_before_it_works(capsys, tmp_path):
         code, _, err = run(capsys, "compile", "tiny-qwen3-base", "--topology", "v5e-4", option, str(tmp_path / "file"))
         assert code == 2
         assert "cannot be written to" in err
+
+
+def compiles_as(monkeypatch, does):
+    """Stands in for the compiler."""
+    monkeypatch.setattr("distill.aot.compile_step", does)
+
+
+def test_a_file_that_cannot_be_written_is_no_program_that_does_not_fit(capsys, monkeypatch):
+    def full(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", "cache/entry")
+
+    compiles_as(monkeypatch, full)
+    code, _, err = run(capsys, "compile", "tiny-qwen3-base", "--topology", "v5e-4")
+    assert (code, err) == (2, "distill: error: cache/entry: Permission denied\n")
+
+
+def test_kill_ends_a_compile_as_an_interrupt_does(capsys, monkeypatch):
+    cleaned = []
+
+    def killed(*_, **__):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            cleaned.append(True)
+
+    compiles_as(monkeypatch, killed)
+    before = signal.getsignal(signal.SIGTERM)
+    code, _, err = run(capsys, "compile", "tiny-qwen3-base", "--topology", "v5e-4")
+    assert (code, err, cleaned) == (143, "", [True])
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_calibrating_with_nothing_is_said_to_be_wrong(capsys, tmp_path):
+    code, _, err = run(
+        capsys, "compile", "tiny-qwen3-base", "--topology", "v5e-4", "-o", str(tmp_path), "--calibrate", ""
+    )
+    assert code in (2, 3)
+    assert err.count("\n") == 1
