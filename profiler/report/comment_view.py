@@ -15,7 +15,7 @@ from profiler.report import units
 from profiler.report.check_view import change, figure
 from profiler.report.comm_view import comm_blocks
 from profiler.report.diff_tables import contributions_table, ops_table
-from profiler.report.diff_view import DEFAULT_ROWS, matched_text, noise_text, side_text, side_warnings
+from profiler.report.diff_view import DEFAULT_ROWS, estimate_lines, matched_text, noise_text, side_text, side_warnings
 from profiler.report.figures import waterfall, waterfall_lines
 from profiler.report.findings_view import MOST_FINDINGS, first, suggestions_items
 from profiler.report.kernels_diff import kernels_table, tiles_table
@@ -41,7 +41,7 @@ from profiler.report.model import (
     label,
     limit,
 )
-from profiler.report.summary_view import ESTIMATE, impossible, mfu_text
+from profiler.report.summary_view import impossible, mfu_text
 from profiler.report.wording import EQUAL_WORK, sides
 from profiler.results import Diff, Finding
 
@@ -61,7 +61,7 @@ def comment_document(diff: Diff, top: int | None = None) -> Document:
     blocks: list[Block] = [Line(diff.verdict, headline=True)]
     if not diff.comparable:
         blocks.append(Line("Not comparable; compared all the same, as --force asks.", BAD))
-    blocks += _estimates(diff)
+    blocks += estimate_lines(diff)
     blocks.append(Notes("Mind", diff.warnings))
     blocks.append(_figures(diff))
     if diff.loss is not None:
@@ -70,12 +70,6 @@ def comment_document(diff: Diff, top: int | None = None) -> Document:
     blocks += _configuration(diff, top)
     blocks += _sections(diff, top)
     return Document("profiler diff", tuple(blocks), marker=MARKER)
-
-
-def _estimates(diff: Diff) -> list[Block]:
-    if compiled(diff):
-        return [Line("Both sides are compiled, not recorded: every time is an estimate.", BAD)]
-    return [Line(f"{side} is {ESTIMATE}.", BAD) for side, summary in sides(diff) if summary.kind == "compiled"]
 
 
 # --- the key figures -------------------------------------------------------------------------------------------------

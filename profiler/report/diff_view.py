@@ -49,9 +49,7 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     blocks: list[Block] = [Line(diff.verdict, headline=True)]
     if not diff.comparable:
         blocks.append(Line("Not comparable; compared all the same, as --force asks.", BAD))
-    for side, summary in sides(diff):
-        if summary.kind == "compiled":
-            blocks.append(Line(f"{side} is {ESTIMATE}.", BAD))
+    blocks.extend(estimate_lines(diff))
     blocks.append(Notes("Comparability", diff.warnings))
     blocks.append(Facts(_side_facts(diff)))
     blocks.append(headline_table(diff))
@@ -73,6 +71,13 @@ def diff_document(diff: Diff, top: int | None = None) -> Document:
     for side, summary in sides(diff):
         blocks.append(Notes(f"Warnings about the {side} recording", side_warnings(diff, summary), folded=True))
     return Document("profiler diff", tuple(blocks))
+
+
+def estimate_lines(diff: Diff) -> list[Line]:
+    """Which sides are compiled, in one line."""
+    if diff.baseline.kind == diff.optimized.kind == "compiled":
+        return [Line(f"Both sides are {ESTIMATE}.", BAD)]
+    return [Line(f"{side} is {ESTIMATE}.", BAD) for side, summary in sides(diff) if summary.kind == "compiled"]
 
 
 def _knobs(diff: Diff, top: int | None) -> list[Block]:

@@ -201,6 +201,9 @@ def test_a_compiled_time_is_called_an_estimate_everywhere(make: Any, render_text
     both = render_text_of(replace(diff, optimized=compiled))
     assert "optimized is compiled, not recorded: every time is an estimate" in both
     assert "optimized (est.)" in both
+    base = replace(diff.baseline, kind="compiled")
+    both = render_text_of(replace(diff, baseline=base, optimized=compiled))
+    assert both.count("compiled, not recorded") == both.count("Both sides are compiled, not recorded") == 1
 
 
 def test_forced_comparisons_say_so(make: Any, render_text_of: Callable[..., str]) -> None:
