@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", default=False, help="show tracebacks")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
 
-    summary = commands.add_parser("summary", help="what one recording says, on one screen")
+    summary = commands.add_parser("summary", help="what one recording says")
     summary.add_argument("path", metavar="PATH", help=PATH_HELP)
     add_output_options(summary, ("text", "json", "markdown", "csv"), "rows per table (default: 15)")
     add_selection_options(summary)

@@ -1,4 +1,4 @@
-"""One side on one screen: steps, MFU, families by phase, kernels, re-runs, memory."""
+"""What one side says: steps, MFU, families by phase, kernels, re-runs, memory."""
 
 from __future__ import annotations
 

@@ -183,7 +183,10 @@ def estimated(summary: Summary, title: str) -> str:
 
 
 def run_facts(info: Mapping[str, Any] | None) -> tuple[tuple[str, Cell], ...]:
-    """Run info in a few lines: the model, plain facts, what the traced steps measured, how many knobs there are."""
+    """Run info in a few lines: the model, plain facts, what the traced steps measured, how many knobs there are.
+
+    How the times of a compiled profile were estimated is for programs, and in the JSON output.
+    """
     if not info:
         return ()
     facts = []
@@ -193,9 +196,13 @@ def run_facts(info: Mapping[str, Any] | None) -> tuple[tuple[str, Cell], ...]:
             facts.append(("model", name(str(config["model_name"]))))
         facts.append(("config", label(f"{len(config)} keys (--format json has them all)")))
     for key, value in info.items():
-        if key in ("config", "metrics") or value in (None, [], {}, ""):
+        if key in ("config", "metrics", "estimates") or value in (None, [], {}, ""):
             continue
-        facts.append((key.replace("_", " "), name(_phrase(value))))
+        title, text = key.replace("_", " "), _phrase(value)
+        if key.endswith("_bytes") and isinstance(value, int | float) and not isinstance(value, bool):
+            title, text = title.removesuffix(" bytes"), units.size(value) if value else "0"
+            title = "host memory" if title == "host" else title
+        facts.append((title, name(text)))
     metrics = info.get("metrics")
     if isinstance(metrics, list) and metrics and isinstance(metrics[-1], Mapping):
         last = metrics[-1]
@@ -206,6 +213,8 @@ def run_facts(info: Mapping[str, Any] | None) -> tuple[tuple[str, Cell], ...]:
 
 def _phrase(value: Any) -> str:
     """A JSON value in a line."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_phrase(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):

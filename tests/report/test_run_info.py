@@ -33,12 +33,21 @@ def test_run_info_is_a_few_lines_and_its_long_parts_are_counted(summary_of) -> N
         "mesh": {"data": 1, "fsdp": 4},
         "metrics": [{"step": 7, "loss": 2.5, "perplexity": 12.1825, "grad_norm": 1.0}] * 3,
         "xla_flags": [],
+        "quick": False,
+        "distillation": True,
+        "hbm_capacity_bytes": 96 << 30,
+        "host_bytes": 0,
+        "estimates": {"step_s": 5.2441},
     }
     facts = {key: cell.text for key, cell in run_facts(info)}
     assert facts == {
         "model": "tiny",
         "config": "2 keys (--format json has them all)",
         "mesh": "data 1, fsdp 4",
+        "quick": "no",
+        "distillation": "yes",
+        "hbm capacity": "96.00 GiB",
+        "host memory": "0",
         "last of 3 steps": "step 7, loss 2.5, perplexity 12.182",
     }
     document = summary_document(summary_of(run_info=info))
