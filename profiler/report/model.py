@@ -34,13 +34,14 @@ class Cell:
 class Column:
     """A column's header; numbers align right. ``bar`` cells are drawn as bars of their 0-to-1 value.
 
-    ``minor`` columns are the first to go on a narrow page.
+    ``minor`` columns are the first to go on a narrow page; names ``kept`` are the last to be shortened.
     """
 
     title: str
     numeric: bool = True
     bar: bool = False
     minor: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

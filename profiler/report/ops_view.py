@@ -61,11 +61,12 @@ def _ops_table(title: str, what: str, frame: pl.DataFrame, most: int | None, dev
     return Table(
         title,
         (
-            *(Column(text, numeric=False) for text in ("op", "family", "phase")),
+            Column("op", numeric=False, kept=True),  # its number, often at the end, tells it from its like
+            *(Column(text, numeric=False) for text in ("family", "phase")),
             Column("calls"),
             Column(f"self {time.unit}"),
             Column("share"),
-            Column(f"mean {per_call.unit}"),
+            Column(f"mean {per_call.unit}", minor=True),
             Column("TFLOP/s"),
             Column("GB/s"),
         ),

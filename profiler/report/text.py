@@ -44,6 +44,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NAME_LIMIT = 300
 _LONGEST_LINE = 600
 _LEAST_NAME = 14
+_LEAST_BESIDE = 16  # beside names that are kept: a phase's length
 _ARROW = " → "
 
 # Rules under the header and above the total, nothing else: a table that survives being pasted anywhere.
@@ -241,6 +242,8 @@ class _Renderer:
             ]
             if not elastic:
                 break
+            # Names that tell rows apart outlast what rows share.
+            elastic = [i for i in elastic if not table.columns[i].kept and wanted[i] > _LEAST_BESIDE] or elastic
             widest = max(elastic, key=lambda i: wanted[i])
             others = sorted((wanted[i] for i in elastic if i != widest), reverse=True)
             step = min(excess, max(wanted[widest] - max(others[0] if others else 0, _LEAST_NAME), 1))

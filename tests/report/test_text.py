@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 from rich.cells import cell_len
 
 from profiler import results
+from profiler.api import OpTable
 from profiler.report import render_diff, render_ops, render_peaks, render_summary
 from profiler.report.diff_view import knobs_table, noise_text
 from profiler.report.model import Document, Facts, label
@@ -32,6 +34,17 @@ def test_every_line_fits_the_width(make: Any, render_text_of: Callable[..., str]
             assert too_long == []
     at_full_width = render_text_of(make.evil())
     assert max(map(cell_len, lines_of(at_full_width))) <= 100
+
+
+def test_op_names_keep_the_numbers_that_tell_them_apart() -> None:
+    found = [f"all-gather.{number}.cloned.1.call-done" for number in (285, 301)] + ["splash_mha_dkv_no_residuals.17"]
+    ops = pl.DataFrame(
+        {"op": found, "family": ["splash backward (fused)"] * 3, "phase": ["student backward"] * 3}
+        | {"occurrences": [48] * 3, "self_time_ps": [3.8e11, 3.7e11, 1e9], "total_time_ps": [3.8e11, 3.7e11, 1e9]}
+        | {"flops": [5e12] * 3, "bytes_accessed": [1e9] * 3, "category": ["fusion"] * 3}
+    )
+    text = render_ops(OpTable("a.xplane.pb", ops, ops.clear(), 1, ()), "text", Style(width=100)).decode()
+    assert all(part in text for part in ("all-gather.285.", "all-gather.301.", "_residuals.17", "student backward"))
 
 
 def test_plain_output_has_no_escape_sequence(make: Any, render_text_of: Callable[..., str]) -> None:
