@@ -60,13 +60,19 @@ class OpTable:
     warnings: tuple[Note, ...]
 
 
-def load(path: str, options: Options = Options(), *, timelines: bool = True) -> Trace:
-    """Reads and reduces what a PATH argument names; see profiler.xplane.locate."""
+def load(path: str, options: Options = Options(), *, timelines: bool = True, label: str | None = None) -> Trace:
+    """Reads and reduces what a PATH argument names; see profiler.xplane.locate; ``label`` instead of its own."""
     from profiler.reduce import load as reduce
     from profiler.runinfo import with_config
     from profiler.xplane.locate import locate
 
-    trace = reduce(locate(path), host=options.host, device=options.device, timelines=timelines)
+    side = locate(path)
+    trace = reduce(
+        side if label is None else replace(side, label=label),
+        host=options.host,
+        device=options.device,
+        timelines=timelines,
+    )
     return with_config(trace, options.config)
 
 
@@ -140,9 +146,14 @@ def ladder(paths: Sequence[str], options: Sequence[Options]) -> Ladder:
 
     from profiler.analysis.summary import measure
     from profiler.compare.ladder import ladder as compare_all
+    from profiler.xplane.locate import labels
 
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda path, each: measure(load(path, each), each), paths, options))
+        runs = list(
+            pool.map(
+                lambda path, each, label: measure(load(path, each, label=label), each), paths, options, labels(paths)
+            )
+        )
     return compare_all(runs, normalize=options[0].normalize, force=options[0].force)
 
 
@@ -164,14 +175,15 @@ def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Op
 
     from profiler.analysis.summary import measure
     from profiler.compare import compare
+    from profiler.xplane.locate import labels
 
     opt_options = opt_options or base_options
 
-    def side(argument: tuple[str, Options]) -> Any:
-        return measure(load(*argument), argument[1])
+    def side(path: str, options: Options, label: str) -> Any:
+        return measure(load(path, options, label=label), options)
 
     with ThreadPoolExecutor(2) as pool:
-        baseline, optimized = pool.map(side, ((base, base_options), (opt, opt_options)))
+        baseline, optimized = pool.map(side, (base, opt), (base_options, opt_options), labels((base, opt)))
     return compare(baseline, optimized, normalize=base_options.normalize, force=base_options.force)
 
 

@@ -119,6 +119,8 @@ class _Names:
             return text
         if key == "source":
             return self._spoken(_base(text))
+        if key == "label" and "/" in text and not place.info:  # a folder tells runs of one name apart
+            return self._spoken(_base(text))
         if key in _FILE_FIELDS and not place.info:
             return ", ".join(self._spoken(self._placed(part)) for part in text.split(", "))
         if place.info and _is_path(key, text):

@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +264,11 @@ def test_any_text_is_redacted_without_failing_and_equally_twice(info: dict[str, 
     devices = (results.DeviceInfo("TPU:0", None, None, None, host, None),)
     side = summary_of(info, label=label, devices=devices)
     assert redacted(side) == redacted(side)
+
+
+def test_the_folder_that_tells_runs_of_one_name_apart_is_hidden() -> None:
+    @dataclass
+    class Named:
+        label: str
+
+    assert redacted(Named("analytical/host-run")).label == "host-run"

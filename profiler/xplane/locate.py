@@ -7,6 +7,7 @@ them as ``label=PATH``, or several recordings of one side joined by commas.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +28,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison: one recording, or several of the same configuration."""
+    """One side of a comparison: one recording, or several of the same configuration; ``named`` by who gave it."""
 
     label: str
     recordings: tuple[Recording, ...]
+    named: bool = False
 
 
 def locate(argument: str) -> Side:
@@ -50,7 +52,33 @@ def locate(argument: str) -> Side:
     if not parts:
         raise UnreadableError("names no file", file=argument or "''")
     recordings = tuple(_recording(_expanded(part)) for part in parts)
-    return Side(label or recordings[0].name, recordings)
+    return Side(label or recordings[0].name, recordings, named=bool(label))
+
+
+def labels(arguments: Sequence[str]) -> list[str]:
+    """The labels of sides that are compared: those of one name get the nearest folder that tells them apart before it.
+
+    Raises:
+        UnreadableError: as ``locate``.
+    """
+    sides = [locate(argument) for argument in arguments]
+    folders = [_folders(side) for side in sides]
+    found = []
+    for side, own in zip(sides, folders, strict=True):
+        alike = [each for other, each in zip(sides, folders, strict=True) if other.label == side.label and each != own]
+        at = next((k for k, name in enumerate(own) if alike and all(each[k : k + 1] != [name] for each in alike)), None)
+        found.append(side.label if at is None or side.named else f"{own[at]}/{side.label}")
+    return found
+
+
+def _folders(side: Side) -> list[str]:
+    """The names of the folders that a side lies in, innermost first."""
+    recording = side.recordings[0]
+    inner = recording.files[0].absolute()
+    names = [parent.name for parent in inner.parents if parent.name]
+    if recording.name != host_name(inner) and recording.name in names:
+        names = names[names.index(recording.name) + 1 :]
+    return names
 
 
 def _exists(text: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.errors import UnreadableError
-from profiler.xplane.locate import host_name, locate
+from profiler.xplane.locate import host_name, labels, locate
 
 
 def profile(path: Path) -> Path:
@@ -83,3 +83,15 @@ def test_what_is_not_there_is_an_error(argument) -> None:
 def test_a_folder_without_profiles_says_what_would_do(tmp_path) -> None:
     with pytest.raises(UnreadableError, match=r"holds no \.xplane\.pb file .*plugins/profile"):
         locate(str(tmp_path))
+
+
+def test_sides_of_one_name_are_told_apart_by_the_nearest_folder_that_differs(tmp_path) -> None:
+    paths = [tmp_path / folder / "logs" / "host.xplane.pb" for folder in ("a", "b")] + [tmp_path / "c" / "x.xplane.pb"]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    a, b, c = map(str, paths)
+    assert labels([a, b, c]) == ["a/host", "b/host", "x"]
+    assert labels([a, a]) == ["host", "host"]
+    assert labels([f"old={a}", b]) == ["old", "host"]
+    assert labels([str(tmp_path / "a" / "logs"), str(tmp_path / "b" / "logs")]) == ["a/logs", "b/logs"]
