@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
@@ -19,9 +20,13 @@ from profiler.reduce.files import FilePart
 from profiler.reduce.part import DevicePart
 from profiler.reduce.steps import drawn, windows
 from profiler.results import Note
+from profiler.runinfo import flat
 from profiler.trace import AllocatorPeaks, Device, Trace
 from profiler.xplane.locate import Recording, Side
 
+MOST_KEYS = 3  # named in a warning
+LEAST_SHARED = 0.5  # of the ops of programs of one name, where two hosts run the same
+_OF_A_HOST = re.compile(r"(?i)host|process|rank|node|address|port|user|path|dir|file|time|date|seed|run_name")
 DAMAGE_CODES = ("truncated", "gzip_damaged", "damaged", "damaged_events")
 
 
@@ -115,10 +120,37 @@ def _oddities(devices: list[Device], parts: list[tuple[Recording, FilePart]]) ->
             file=parts[0][1].file,
             remedy="give recordings of one kind of device, or choose with --device",
         )
+    notes = []
     files = [str(Path(part.file).resolve()) for _, part in parts]
     if len(set(files)) < len(files):
-        return [Note("file_twice", "the same file was given more than once on one side, and counts as often")]
-    return []
+        notes.append(Note("file_twice", "the same file was given more than once on one side, and counts as often"))
+    for index, (recording, part) in enumerate(parts):
+        first = next(other for each, other in parts[: index + 1] if each is recording)
+        why = _difference(first, part) if first is not part else None
+        if why:
+            text = f"{Path(first.file).name} and {Path(part.file).name} are taken as hosts of one run, but {why}"
+            notes.append(Note("files_of_different_runs", f"{text}: figures mix both. Give one file, or compare them"))
+            break
+    return notes
+
+
+def _difference(one: FilePart, other: FilePart) -> str | None:
+    """What two hosts of one run would not differ in; None where nothing says that these are none."""
+    first, second = (flat((part.run_info or {}).get("config")) for part in (one, other))
+    keys = sorted(
+        key for key in first.keys() & second.keys() if first[key] != second[key] and not _OF_A_HOST.search(key)
+    )
+    if keys:
+        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+        return f"their configurations differ ({', '.join(keys[:MOST_KEYS])}{more})"
+    names = [set(part.ops["program"].drop_nulls()) for part in (one, other)]
+    if all(names) and not names[0] & names[1]:
+        return f"they run different programs ({min(names[0])}, {min(names[1])})"
+    shared = pl.col("program").is_in(list(names[0] & names[1])) | pl.col("program").is_null()
+    ops = [set(part.ops.filter(shared).select("program", "op").iter_rows()) for part in (one, other)]
+    if all(ops) and len(ops[0] & ops[1]) < LEAST_SHARED * min(map(len, ops)):
+        return "their programs of one name hold different ops"
+    return None
 
 
 def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:

@@ -263,3 +263,25 @@ def test_tokens_of_all_devices_are_shared_out_by_the_mesh(tpu_space, saved) -> N
     info = {"tokens_per_step": 64, "mesh": {"data": 4, "fsdp": 4}}
     space.plane("/host:run_info", stats={"run_info": json.dumps(info)})
     assert profiler.summary(saved(space)).tokens_per_s == pytest.approx(4 / 1e-9)
+
+
+def test_hosts_that_are_not_of_one_run_are_a_warning(tpu_space, saved, tmp_path) -> None:
+    def host(number: int, batch: int, ops: str = "add.1 multiply.2 copy.3", name: str = "x") -> None:
+        lines = {"XLA Ops": [(op, at * MS, MS) for at, op in enumerate(ops.split())]}
+        space = tpu_space({"TPU:0": lines})
+        space._header.hostnames[:] = [f"host-{number}".encode()]
+        config = {"per_device_batch_size": batch, "process_id": number, "run_name": name}
+        space.plane("/host:run_info", stats={"run_info": json.dumps({"config": config})})
+        saved(space, f"run/host-{number}.xplane.pb")
+
+    def found() -> list[str]:
+        notes = profiler.summary(str(tmp_path / "run")).warnings
+        return [note.message for note in notes if note.code == "files_of_different_runs"]
+
+    host(0, 4)
+    host(1, 4, name="y")
+    assert found() == []
+    host(1, 8)
+    assert "their configurations differ (per_device_batch_size)" in found()[0]
+    host(1, 4, "dot.7 dot.8 dot.9")
+    assert "hold different ops" in found()[0]
