@@ -444,14 +444,17 @@ def test_any_op_has_a_family_and_nothing_raises(facts):
 
 
 @pytest.mark.slow
-def test_twenty_thousand_ops_are_classified_in_less_than_a_second():
+def test_ops_are_classified_in_proportion_to_their_number():
     stacks = (FORWARD, BACKWARD, RERUN, TEACHER)
     ops = [
         op(f"fusion.{n}", f"{stacks[n % 4]}block_{n % 50}/part_{n % 300}/dot_general", category="loop fusion", hlo_text=f"%fusion.{n} = "
            "bf16[1024,5120]{1,0:T(8,128)(2,1)} fusion(bf16[1024,5120]{1,0:T(8,128)} %p), kind=kLoop, calls=%fused")
         for n in range(20_000)
     ]  # fmt: skip
-    begin = time.perf_counter()
-    for each in ops:
-        family(each), phase(each, DISTILLATION)
-    assert time.perf_counter() - begin < 1.0  # about 0.3 s on an idle machine
+    seconds = []
+    for part in (ops[:2_000], ops[2_000:]):
+        begin = time.process_time()
+        for each in part:
+            family(each), phase(each, DISTILLATION)
+        seconds.append(time.process_time() - begin)
+    assert seconds[1] < 30 * seconds[0]

