@@ -15,8 +15,8 @@ from profiler.cli import main as profiler
 
 PAIRS = {
     "qwen3-30b": ".xplane.pb",
-    "qwen3-30b-pdbs8": ".xplane.pb",
-    "gpt-oss-20b": ".xplane.pb",
+    "qwen3-30b-pdbs8": ".xplane.pb.gz",
+    "gpt-oss-20b": ".xplane.pb.gz",
     "tiny-qwen3": ".xplane.pb.gz",
     "tiny-gpt-oss": ".xplane.pb.gz",
 }
