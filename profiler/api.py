@@ -1,16 +1,20 @@
-"""What the commands, the dashboard and scripts call: summary(), ops(), diff()."""
+"""What the commands, the dashboard and scripts call: summary(), ops(), diff().
+
+Every function takes a PATH argument, or a side that ``measured`` has read already: so one reading serves many analyses.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import polars as pl
 
+    from profiler.analysis.summary import Measured
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.trace import Trace
@@ -76,28 +80,32 @@ def load(path: str, options: Options = Options(), *, timelines: bool = True, lab
     return with_config(trace, options.config)
 
 
-def summary(path: str, options: Options = Options()) -> Summary:
+def measured(path: str | Measured, options: Options = Options(), *, label: str | None = None) -> Measured:
+    """Reads one side and times its steady steps; a side that is measured already is given back as it is."""
+    from profiler.analysis.summary import Measured, measure
+
+    return path if isinstance(path, Measured) else measure(load(path, options, label=label), options)
+
+
+def summary(path: str | Measured, options: Options = Options()) -> Summary:
     """What one recording says."""
-    from profiler.analysis.summary import measure
-
-    return measure(load(path, options), options).summary
+    return measured(path, options).summary
 
 
-def ops(path: str, options: Options = Options()) -> OpTable:
+def ops(path: str | Measured, options: Options = Options()) -> OpTable:
     """The per-op table of one recording."""
     from profiler.analysis.ops import op_table
 
-    trace = load(path, replace(options, config=None), timelines=False)
+    trace = load(path, replace(options, config=None), timelines=False) if isinstance(path, str) else path.trace
     listed, unattributed = op_table(trace)
     return OpTable(", ".join(trace.files), listed, unattributed, len(trace.devices), trace.warnings)
 
 
-def kernels(path: str, options: Options = Options()) -> Kernels:
+def kernels(path: str | Measured, options: Options = Options()) -> Kernels:
     """How often, how long and how fast the custom kernels of one recording run."""
     from profiler.analysis.kernels import kernels as analyse
-    from profiler.analysis.summary import measure
 
-    return analyse(measure(load(path, options), options))
+    return analyse(measured(path, options))
 
 
 def config(base: Path, opt: Path) -> ConfigDelta:
@@ -108,22 +116,21 @@ def config(base: Path, opt: Path) -> ConfigDelta:
     return config_delta(config_info(base), config_info(opt), (str(base), str(opt)))
 
 
-def memory(path: str, options: Options = Options()) -> MemoryReport:
+def memory(path: str | Measured, options: Options = Options()) -> MemoryReport:
     """HBM of one recording: its peaks, and what fills the static one."""
     from profiler.analysis.hbm import report
 
-    return report(load(path, options))
+    return report(load(path, options) if isinstance(path, str) else path.trace)
 
 
-def remat(path: str, options: Options = Options()) -> RematReport:
+def remat(path: str | Measured, options: Options = Options()) -> RematReport:
     """What one recording runs again in the backward pass, and what keeping tensors would cost and save."""
     from profiler.analysis.rerun import remat as analyse
-    from profiler.analysis.summary import measure
 
-    return analyse(measure(load(path, options), options))
+    return analyse(measured(path, options))
 
 
-def roofline(path: str, options: Options = Options(), *, hbm_gb_per_s: float | None = None) -> Roofline:
+def roofline(path: str | Measured, options: Options = Options(), *, hbm_gb_per_s: float | None = None) -> Roofline:
     """How far the compute ops of one recording are from what the chip can do.
 
     Args:
@@ -131,60 +138,52 @@ def roofline(path: str, options: Options = Options(), *, hbm_gb_per_s: float | N
         hbm_gb_per_s: HBM bandwidth per device, instead of the chip table's.
     """
     from profiler.analysis.roofline import roofline as analyse
-    from profiler.analysis.summary import measure
 
-    return analyse(measure(load(path, options), options), hbm_bytes_per_s=hbm_gb_per_s * 1e9 if hbm_gb_per_s else None)
+    return analyse(measured(path, options), hbm_bytes_per_s=hbm_gb_per_s * 1e9 if hbm_gb_per_s else None)
 
 
-def ladder(paths: Sequence[str], options: Sequence[Options]) -> Ladder:
+def ladder(paths: Sequence[str | Measured], options: Sequence[Options]) -> Ladder:
     """Explains a chain of runs, each against the one before and against the first; ``options`` one for each.
 
     Raises:
         NotComparableError: two neighbours cannot be compared, and ``force`` is not set.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    from profiler.analysis.summary import measure
     from profiler.compare.ladder import ladder as compare_all
-    from profiler.xplane.locate import labels
 
-    with ThreadPoolExecutor(2) as pool:
-        runs = list(
-            pool.map(
-                lambda path, each, label: measure(load(path, each, label=label), each), paths, options, labels(paths)
-            )
-        )
-    return compare_all(runs, normalize=options[0].normalize, force=options[0].force)
+    return compare_all(_sides(paths, options), normalize=options[0].normalize, force=options[0].force)
 
 
-def comm(path: str, options: Options = Options()) -> CommReport:
+def comm(path: str | Measured, options: Options = Options()) -> CommReport:
     """Communication, transfers and waiting of one recording: in flight, exposed and hidden."""
     from profiler.analysis.comm import report
-    from profiler.analysis.summary import measure
 
-    return report(measure(load(path, options), options))
+    return report(measured(path, options))
 
 
-def diff(base: str, opt: str, base_options: Options = Options(), opt_options: Options | None = None) -> Diff:
+def diff(
+    base: str | Measured, opt: str | Measured, base_options: Options = Options(), opt_options: Options | None = None
+) -> Diff:
     """Explains the change from ``base`` to ``opt``.
 
     Raises:
         NotComparableError: the sides differ in a way that makes the comparison meaningless, and ``force`` is not set.
     """
+    from profiler.compare import compare
+
+    baseline, optimized = _sides((base, opt), (base_options, opt_options or base_options))
+    return compare(baseline, optimized, normalize=base_options.normalize, force=base_options.force)
+
+
+def _sides(paths: Sequence[str | Measured], options: Sequence[Options]) -> list[Measured]:
+    """All sides, read side by side; those of paths get labels that tell them apart."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from profiler.analysis.summary import measure
-    from profiler.compare import compare
     from profiler.xplane.locate import labels
 
-    opt_options = opt_options or base_options
-
-    def side(path: str, options: Options, label: str) -> Any:
-        return measure(load(path, options, label=label), options)
-
+    named = iter(labels([path for path in paths if isinstance(path, str)]))
+    labelled = [next(named) if isinstance(path, str) else None for path in paths]
     with ThreadPoolExecutor(2) as pool:
-        baseline, optimized = pool.map(side, (base, opt), (base_options, opt_options), labels((base, opt)))
-    return compare(baseline, optimized, normalize=base_options.normalize, force=base_options.force)
+        return list(pool.map(lambda path, each, label: measured(path, each, label=label), paths, options, labelled))
 
 
 def check(diff: Diff, fail_on: Sequence[str], warn_on: Sequence[str] = (), *, allow_unknown: bool = False) -> Check:
