@@ -11,9 +11,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -34,16 +32,12 @@ from profiler.report.figures_memory import MemoryFigure, memory_figure, memory_s
 from profiler.report.figures_steps import steps_figure, steps_svg
 from profiler.report.html_kpis import cards
 from profiler.report.html_ops import op_table
+from profiler.report.html_parts import environment, template
 from profiler.report.html_sides import command_of, provenance
 from profiler.report.model import Items, Line, Table, capped
 from profiler.report.summary_view import rerun_text
 from profiler.report.wording import basis, sides
 from profiler.results import Diff, Note
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 WIDE, NARROW = 1000, 360  # of the drawings
 MOST_ROWS = 80  # of a table, except those that say otherwise
@@ -52,8 +46,6 @@ MOST_TENSORS = 12
 MOST_NOTES = 40
 MOST_EFFECTS = 40
 MOST_SUGGESTIONS = 10
-NAME_WIDTH = 120
-SENTENCE_WIDTH = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,54 +63,35 @@ def diff_page(diff: Diff, typed: Sequence[str] | None = None) -> str:
         diff: the comparison.
         typed: the arguments that it is made from; None for those that the result implies.
     """
-    environment = _environment()
-    script = _template("report.js")
-    return environment.get_template("report.html").render(
-        script=Markup(script),  # ours, and the policy admits it by its hash only
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        style=Markup(_template("report.css")),
-        diff=diff,
-        unit=diff.baseline.steps.unit,
-        basis=basis(diff),
-        title=" → ".join(units.shorten(side.label or side.file, 60) for _, side in sides(diff)),
-        compiled=[title for title, side in sides(diff) if side.kind == "compiled"],
-        command=command_of(diff, typed),
-        labels=[(title, side.label) for title, side in sides(diff)],
-        provenance=provenance(diff),
-        notes=_notes(diff.warnings),
-        side_notes=[(title, _notes(diff_view.side_warnings(diff, side))) for title, side in sides(diff)],
-        **_headline(diff),
-        **_configuration(diff),
-        **_where_time_goes(diff),
-        **_memory(diff),
-        **_communication(diff),
-        **_steps(diff),
-        **_words(diff),
-        ops=op_table(diff),
-        matched=diff_view.matched_text(diff),
+    script = template("report.js")
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            script=Markup(script),  # ours, and the policy admits it by its hash only
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            style=Markup(template("components.css") + template("report.css")),
+            diff=diff,
+            unit=diff.baseline.steps.unit,
+            basis=basis(diff),
+            title=" → ".join(units.shorten(side.label or side.file, 60) for _, side in sides(diff)),
+            compiled=[title for title, side in sides(diff) if side.kind == "compiled"],
+            command=command_of(diff, typed),
+            labels=[(title, side.label) for title, side in sides(diff)],
+            provenance=provenance(diff),
+            notes=_notes(diff.warnings),
+            side_notes=[(title, _notes(diff_view.side_warnings(diff, side))) for title, side in sides(diff)],
+            **_headline(diff),
+            **_configuration(diff),
+            **_where_time_goes(diff),
+            **_memory(diff),
+            **_communication(diff),
+            **_steps(diff),
+            **_words(diff),
+            ops=op_table(diff),
+            matched=diff_view.matched_text(diff),
+        )
     )
-
-
-def _template(name: str) -> str:
-    return (TEMPLATES / name).read_text("utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["name"] = lambda text: units.shorten(str(text), NAME_WIDTH)
-    environment.filters["sentence"] = lambda text: units.shorten(str(text), SENTENCE_WIDTH)
-    environment.filters["bars"] = lambda text: [f"{min(float(each), 1.0) * 100:.1f}" for each in text.split()]
-    return environment
 
 
 def _drawing(draw: Callable[..., str], figure: Any, name: str) -> Drawing:
