@@ -33,7 +33,7 @@ def with_config(trace: Trace, config: Path | None) -> Trace:
     # A file that is itself run info has its knobs one level down.
     knobs = document.pop("config", None)
     info |= facts | {"config": {**document, **knobs} if isinstance(knobs, Mapping) else document}
-    return replace(trace, run_info=info)
+    return replace(trace, run_info=info, configured=frozenset((*facts, "config")))
 
 
 def config_info(file: Path) -> dict[str, Any]:

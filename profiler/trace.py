@@ -152,7 +152,8 @@ class Trace:
 
     ``programs`` maps (file, program id) to the HLO module, where the trace holds it. ``versions`` are what the trace
     says of the software that made it. ``idle_devices`` are planes without a compute op. ``modules`` are the programs'
-    executions per device, None where the trace has no line of them.
+    executions per device, None where the trace has no line of them. ``file_bytes`` are the sizes of ``files``, unpacked;
+    ``configured`` the keys of the run info that come from a configuration file beside the trace.
     """
 
     label: str
@@ -172,6 +173,8 @@ class Trace:
     recordings: int = 1
     metrics: Mapping[str, Any] = field(default_factory=dict)
     modules: tuple[Marks | None, ...] = ()
+    file_bytes: tuple[int, ...] = ()
+    configured: frozenset[str] = frozenset()
 
     @cached_property
     def op_table(self) -> pl.DataFrame:

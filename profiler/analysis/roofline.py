@@ -37,9 +37,9 @@ def roofline(measured: Measured, *, hbm_bytes_per_s: float | None = None) -> Roo
     trace, times, summary = measured.trace, measured.times, measured.summary
     table = times.ops.join(trace.ops, on="op_id", how="left", maintain_order="left")
     facts = kernel_facts(trace)
-    table = _with_bytes(executed_flops(table, facts), facts)
+    table = with_bytes(executed_flops(table, facts), facts)
     peak = measured.peak_tflops
-    bandwidth = hbm_bytes_per_s or _bandwidth(measured)
+    bandwidth = hbm_bytes_per_s or bandwidth_of(measured)
     compute = table.filter(
         (pl.col("rank") == COMPUTE) & (pl.col("calls") > 0) & ~pl.col("op").str.contains(HALF.pattern)
     )
@@ -65,7 +65,7 @@ def roofline(measured: Measured, *, hbm_bytes_per_s: float | None = None) -> Roo
     )
 
 
-def _with_bytes(table: pl.DataFrame, facts: Mapping[int, KernelFacts]) -> pl.DataFrame:
+def with_bytes(table: pl.DataFrame, facts: Mapping[int, KernelFacts]) -> pl.DataFrame:
     """The table with the bytes of kernels that the compiler says move none, where shapes tell them."""
     known = [(op_id, each.bytes) for op_id, each in facts.items() if each.bytes and each.bytes < MOST_BYTES]
     ours = pl.DataFrame(known, {"op_id": pl.Int32, "moved": pl.Int64}, orient="row")
@@ -74,7 +74,7 @@ def _with_bytes(table: pl.DataFrame, facts: Mapping[int, KernelFacts]) -> pl.Dat
     return joined.with_columns(bytes_accessed=pl.coalesce(counted, "moved", "bytes_accessed")).drop("moved")
 
 
-def _bandwidth(measured: Measured) -> float | None:
+def bandwidth_of(measured: Measured) -> float | None:
     """HBM bytes per second and device; None where the devices differ or are unknown."""
     chips = {_chip(device.type) for device in measured.trace.devices}
     chip = chips.pop() if len(chips) == 1 else None

@@ -43,6 +43,7 @@ class FilePart:
     run_info: dict[str, Any] | None
     versions: Mapping[str, str]
     notes: tuple[Note, ...]
+    bytes: int
 
 
 def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
@@ -90,6 +91,7 @@ def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
             run_info=run_info,
             versions=_versions(tables),
             notes=(*notes, *more, *programs.notes),
+            bytes=len(buffer),
         )
 
 

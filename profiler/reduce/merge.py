@@ -104,6 +104,7 @@ def merge(
         warnings=tuple(dict.fromkeys(notes)),
         recordings=len(side.recordings),
         modules=tuple(executions),
+        file_bytes=tuple(part.bytes for _, part in parts),
     )
 
 
