@@ -7,7 +7,9 @@ TPU v7x. A device that is not certainly one of these chips has no peak: the call
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 PEAK_DTYPE = "bf16"
 GIB = 1 << 30
@@ -152,6 +154,27 @@ def identify_tpu(device_type: str | None) -> Chip | None:
     """
     key = _TPU_NAMES.get("".join((device_type or "").lower().split()))
     return _BY_KEY[key] if key else None
+
+
+def of_plane(platform: str, stats: Mapping[str, Any]) -> tuple[Chip | None, str | None]:
+    """The chip that the stats of a device plane are of, and the type to call it by; None where they do not say.
+
+    Args:
+        platform: "tpu" or "gpu".
+        stats: the plane's own; untrusted.
+    """
+    if platform == "tpu":
+        kind = stats.get("device_type_string")
+        kind = kind if isinstance(kind, str) and kind else None
+        return identify_tpu(kind), kind
+    major, minor = stats.get("compute_cap_major"), stats.get("compute_cap_minor")
+    cores, memory = stats.get("core_count"), stats.get("memory_size")
+    if not (isinstance(major, int) and isinstance(minor, int) and isinstance(cores, int) and isinstance(memory, int)):
+        return None, None
+    vendor, clock = str(stats.get("device_vendor", "")), stats.get("clock_rate")
+    clock_khz = clock if isinstance(clock, int) else None
+    chip = identify_gpu(vendor, (major, minor), cores, memory, clock_rate_khz=clock_khz)
+    return chip, chip.name if chip else f"{vendor or 'GPU'} {major}.{minor}, {cores} cores".strip()
 
 
 def by_name(name: str | None) -> Chip | None:

@@ -155,20 +155,9 @@ def _difference(one: FilePart, other: FilePart) -> str | None:
 
 
 def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:
-    kind, trace_peak, chip = None, None, None
     stats = dict(each.stats)
-    if each.platform == "tpu":
-        kind, trace_peak = tpu.type_and_peak(stats)
-        chip = hardware.identify_tpu(kind) if kind else None
-    elif each.platform == "gpu":
-        vendor = str(stats.get("device_vendor", ""))
-        major, minor = stats.get("compute_cap_major"), stats.get("compute_cap_minor")
-        cores, memory = stats.get("core_count"), stats.get("memory_size")
-        if isinstance(major, int) and isinstance(minor, int) and isinstance(cores, int) and isinstance(memory, int):
-            clock = stats.get("clock_rate")
-            clock_khz = clock if isinstance(clock, int) else None
-            chip = hardware.identify_gpu(vendor, (major, minor), cores, memory, clock_rate_khz=clock_khz)
-            kind = chip.name if chip else f"{vendor or 'GPU'} {major}.{minor}, {cores} cores".strip()
+    chip, kind = hardware.of_plane(each.platform, stats)
+    trace_peak = tpu.type_and_peak(stats)[1] if each.platform == "tpu" else None
     memory = stats.get("memory_size")
     return Device(
         index=index,

@@ -15,7 +15,7 @@ from profiler.errors import UnreadableError
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 _LABEL = re.compile(r"(?P<label>[^=/\\:]+)=(?P<path>.+)", re.DOTALL)
-_RUN_NAME = re.compile(r"\d{4}_\d{2}_\d{2}[_-]\d{2}_\d{2}_\d{2}.*")
+RUN_NAME = re.compile(r"\d{4}_\d{2}_\d{2}[_-]\d{2}_\d{2}_\d{2}.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _run(folder: Path) -> Recording:
 
 def _age_key(run: Path) -> tuple[str, float]:
     """Runs named by their start time compare by name (a copy resets file times); others by their newest file."""
-    stamped = run.name if _RUN_NAME.fullmatch(run.name) else ""
+    stamped = run.name if RUN_NAME.fullmatch(run.name) else ""
     return stamped, max(file.stat().st_mtime for file in _profiles(run))
 
 

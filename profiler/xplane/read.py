@@ -22,6 +22,7 @@ from profiler.xplane.schema import xspace
 MAX_TEXT_BYTES = 64 << 20  # a compressed stat may not unpack to more than this
 MAX_UNPACKED_RATIO = 200  # profiles pack about ten to one; far beyond that it is a bomb
 UNPACK_CHUNK = 1 << 18
+_STAT_TAGS = (0x2A, 0x32)  # of an XPlane: stat_metadata, stats
 _GZIP_MAGIC = b"\x1f\x8b"
 _REPLACEMENT = b"\xef\xbf\xbd"
 
@@ -145,6 +146,20 @@ def plane_names(buffer: Any, plane: scan.Plane, shared: SharedNames | None = Non
     return PlaneNames(stat_names, stats, damaged, entries, shared, table)
 
 
+def plane_stats(buffer: Any, plane: scan.Plane) -> dict[str, Any]:
+    """The stats of a plane itself, as ``PlaneNames.stats``; its event metadata, which may be large, is stepped over."""
+    view = memoryview(buffer)
+    kept = [
+        bytes(view[start + at : start + end])
+        for start, stop in plane.metadata
+        for at, end in _entries(view[start:stop])
+        if view[start + at] in _STAT_TAGS
+    ]
+    message = _salvage(b"".join(kept))
+    stat_names = {entry.key: text(entry.value.name) for entry in message.stat_metadata}
+    return {stat_names.get(stat.metadata_id, ""): stat_value(stat, stat_names) for stat in message.stats}
+
+
 def _salvage(data: bytes) -> Any:
     """The tables of a plane, entry by entry, without those that do not parse."""
     message = xspace().XPlane()
@@ -156,7 +171,7 @@ def _salvage(data: bytes) -> Any:
     return message
 
 
-def _entries(data: bytes) -> Iterator[tuple[int, int]]:
+def _entries(data: Any) -> Iterator[tuple[int, int]]:
     """The byte ranges, tags included, of consecutive length-delimited fields, up to the first that is none."""
     position = 0
     while position < len(data):
@@ -170,7 +185,7 @@ def _entries(data: bytes) -> Iterator[tuple[int, int]]:
         position = start + length
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: Any, position: int) -> tuple[int, int]:
     value = 0
     for count in range(10):
         if position + count >= len(data):
@@ -183,14 +198,14 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[tuple[Any, tuple[Note, ...]]]:
+def opened(file: Path, *, most_unpacked: int | None = None) -> Iterator[tuple[Any, tuple[Note, ...]]]:
     """The bytes of a profile, mapped from the disk, and what was wrong with their packing.
 
     A gzipped profile, known by its first bytes whatever its name, is unpacked to a temporary file: memory stays flat,
-    and what a cut or damaged one still gives is read.
+    and what a cut or damaged one still gives is read. ``most_unpacked`` bounds its bytes further than their ratio does.
 
     Raises:
-        UnreadableError: missing, empty, not readable, or rewritten as text.
+        UnreadableError: missing, empty, not readable, rewritten as text, or larger than it may be.
     """
     try:
         with file.open("rb") as stream:
@@ -201,7 +216,7 @@ def opened(file: Path) -> Iterator[tuple[Any, tuple[Note, ...]]]:
                 data = _mapped(stream, file)
             else:
                 with tempfile.TemporaryFile() as unpacked:
-                    notes = _unpack(stream, unpacked, file)
+                    notes = _unpack(stream, unpacked, file, most_unpacked)
                     data = _mapped(unpacked, file)
         _refuse_text(data, file)
     except OSError as error:
@@ -221,7 +236,7 @@ def _mapped(stream: Any, file: Path) -> mmap.mmap:
     return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _unpack(packed: Any, unpacked: Any, file: Path) -> tuple[Note, ...]:
+def _unpack(packed: Any, unpacked: Any, file: Path, most: int | None) -> tuple[Note, ...]:
     """Unpacks all gzip members; stops with a note at damage or at what follows the last member."""
     limit = MAX_UNPACKED_RATIO * file.stat().st_size + MAX_TEXT_BYTES
     reader = gzip.GzipFile(fileobj=packed)
@@ -231,6 +246,8 @@ def _unpack(packed: Any, unpacked: Any, file: Path) -> tuple[Note, ...]:
                 raise UnreadableError(
                     f"unpacks to more than {MAX_UNPACKED_RATIO} times its size: no profile does", file=file
                 )
+            if most is not None and unpacked.tell() + len(chunk) > most:
+                raise UnreadableError(f"unpacks to more than {most >> 20:,} MiB", file=file)
             unpacked.write(chunk)
         unpacked.flush()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
