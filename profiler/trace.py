@@ -54,6 +54,8 @@ OP_SUMS_COLUMNS = {
     "self_time_ps": "Int64",
 }
 
+IN_FLIGHT = "in flight"  # the name of lane −1
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -81,7 +83,7 @@ class Timeline:
     ``start_ps``, ``duration_ps`` int64; ``op`` int32, rows of Trace.ops; ``lane`` int32, one per line or stream, −1 for
     spans in flight beside others (async lines); ``counted`` bool, true where the span is a call of its op (not the
     done half of an async pair, not a span in flight); ``run`` int64, the execution the runtime says it is of, −1 where
-    it does not say.
+    it does not say. ``lanes`` are the names of the lines, by lane number.
     """
 
     start_ps: np.ndarray
@@ -90,9 +92,16 @@ class Timeline:
     lane: np.ndarray
     counted: np.ndarray
     run: np.ndarray
+    lanes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ps)
+
+    def lane_name(self, lane: int) -> str:
+        """What a lane is called; lines without a name go by their number."""
+        if lane < 0:
+            return IN_FLIGHT
+        return (self.lanes[lane] if lane < len(self.lanes) else "") or f"line {lane}"
 
 
 @dataclass(frozen=True, slots=True)

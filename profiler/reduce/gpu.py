@@ -33,6 +33,7 @@ def device_part(
     sums: list[tuple[int, int, int, int]] = []
     start, duration, op, counted, run = [], [], [], [], []
     lanes: list[int] = []
+    streams: list[str] = []
     damaged = 0
     wanted = [names.stat_id(name) for name in _STATS]
     for line in plane.lines:
@@ -60,13 +61,14 @@ def device_part(
         counted.append(np.ones(len(op_id), np.bool_))
         run.append(integers(events.stats[4]))
         lanes.append(len(lanes))
+        streams.append(line.name)
     number = PLANE.match(plane.name)
     return DevicePart(
         name=f"GPU:{number[1]}" if number else plane.name,
         plane=plane.name,
         platform="gpu",
         stats=names.stats,
-        timeline=timeline(start, duration, op, lanes, counted, run),
+        timeline=timeline(start, duration, op, lanes, counted, run, names=streams),
         sums=sums_frame(sums),
         steps=marks(buffer, plane, names, "Steps", origin_ns),
         damaged=damaged,

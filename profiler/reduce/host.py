@@ -58,6 +58,7 @@ def cpu_parts(
         )
         device = integers(events.stats[2], missing=0)
         found.append((lane, events, op_ids[code], device, integers(events.stats[4])))
+    threads = [line.name for line in plane.lines]
     parts = []
     for ordinal in sorted({int(number) for *_, device, _ in found for number in distinct(device)[0]}):
         sums: list[tuple[int, int, int, int]] = []
@@ -82,7 +83,7 @@ def cpu_parts(
                 plane=plane.name,
                 platform="cpu",
                 stats=names.stats,
-                timeline=timeline(start, duration, op, lanes, counted, run),
+                timeline=timeline(start, duration, op, lanes, counted, run, names=threads),
                 sums=sums_frame(sums),
             )
         )

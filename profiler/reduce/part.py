@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,8 +80,10 @@ def timeline(
     lane: list[int],
     counted: list[NDArray[np.bool_]],
     run: list[NDArray[np.int64]] | None = None,
+    *,
+    names: Sequence[str],
 ) -> Timeline:
-    """Joins per-line columns, one lane number per line."""
+    """Joins per-line columns, one lane number per line; ``names`` are those of the lines by lane number."""
     sizes = [len(column) for column in start]
     joined = _join(start, np.int64)
     return Timeline(
@@ -91,6 +93,7 @@ def timeline(
         lane=np.repeat(np.array(lane, np.int32), sizes),
         counted=_join(counted, np.bool_),
         run=_join(run, np.int64) if run else np.full(len(joined), -1, np.int64),
+        lanes=tuple(names),
     )
 
 

@@ -52,12 +52,14 @@ def device_part(
             damaged, resorted = damaged + table.damaged, resorted or table.resorted
             sums += reader.sums(table)
         if scans.spans_wanted and line.name in OP_LINES + ASYNC_LINES:
-            columns.add(scans.spans(line), reader, in_flight=line.name in ASYNC_LINES)
+            columns.add(scans.spans(line), reader, line.name, in_flight=line.name in ASYNC_LINES)
     for satellite, satellite_names in satellites:
         reader_there = _Names(satellite_names, catalog, programs, module_names)
+        core = satellite.name.removeprefix(plane.name).strip()
         for line in satellite.lines:
             if scans.spans_wanted and line.name in OP_LINES + ASYNC_LINES:
-                columns.add(scans.spans(line), reader_there, in_flight=line.name in ASYNC_LINES)
+                name = f"{core}: {line.name}"
+                columns.add(scans.spans(line), reader_there, name, in_flight=line.name in ASYNC_LINES)
     number = PLANE.match(plane.name)
     return DevicePart(
         name=f"TPU:{number[1]}" if number else plane.name,
@@ -126,8 +128,9 @@ class _Columns:
         self.op: list[Any] = []
         self.lane: list[int] = []
         self.counted: list[Any] = []
+        self.names: list[str] = []
 
-    def add(self, events: scan.Events, reader: _Names, *, in_flight: bool) -> None:
+    def add(self, events: scan.Events, reader: _Names, name: str, *, in_flight: bool) -> None:
         ids, code = distinct(events.metadata_id)
         op_ids = np.array([reader.op_id(int(key), in_flight=in_flight) for key in ids], np.int32)
         calls = np.array([not in_flight and not reader.is_done(int(key)) for key in ids], np.bool_)
@@ -136,9 +139,10 @@ class _Columns:
         self.op.append(op_ids[code])
         self.lane.append(-1 if in_flight else len(self.lane))
         self.counted.append(calls[code])
+        self.names.append(name)
 
     def timeline(self) -> Any:
-        return timeline(self.start, self.duration, self.op, self.lane, self.counted)
+        return timeline(self.start, self.duration, self.op, self.lane, self.counted, names=self.names)
 
 
 class _Names:
