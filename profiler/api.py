@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.analysis.summary import Measured
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
+    from profiler.results_health import Health
     from profiler.trace import Trace
 
 
@@ -140,6 +141,13 @@ def roofline(path: str | Measured, options: Options = Options(), *, hbm_gb_per_s
     from profiler.analysis.roofline import roofline as analyse
 
     return analyse(measured(path, options), hbm_bytes_per_s=hbm_gb_per_s * 1e9 if hbm_gb_per_s else None)
+
+
+def health(path: str | Measured, options: Options = Options()) -> Health:
+    """How far the figures of one recording can be trusted: what it covers, lacks, lost and assumes."""
+    from profiler.analysis.health import health as analyse
+
+    return analyse(measured(path, options))
 
 
 def ladder(paths: Sequence[str | Measured], options: Sequence[Options]) -> Ladder:

@@ -118,6 +118,13 @@ def build_parser() -> argparse.ArgumentParser:
     add_fact_options(comm, 1)
     comm.set_defaults(run=run_comm)
 
+    health = commands.add_parser("health", help="how far to trust the figures: what is known, lost, lacking, assumed")
+    health.add_argument("path", metavar="PATH", help=PATH_HELP)
+    add_output_options(health, ("text", "json", "markdown", "csv"), "devices (default: 20)")
+    add_selection_options(health)
+    add_fact_options(health, 1)
+    health.set_defaults(run=run_health)
+
     diff = commands.add_parser("diff", help="explain why OPT is faster or slower than BASE (main job)")
     diff.add_argument("baseline", metavar="BASE", help=PATH_HELP)
     diff.add_argument("optimized", metavar="OPT", help="the same for the other side")
@@ -222,6 +229,13 @@ def run_comm(args: argparse.Namespace) -> None:
     from profiler import api, report
 
     _answer(args, lambda: api.comm(args.path, options(args)), report.render_comm)
+
+
+def run_health(args: argparse.Namespace) -> None:
+    """``profiler health PATH``."""
+    from profiler import api, report
+
+    _answer(args, lambda: api.health(args.path, options(args)), report.render_health, lambda health: health.problems)
 
 
 def run_diff(args: argparse.Namespace) -> None:

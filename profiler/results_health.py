@@ -58,7 +58,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Something that a recording has or lacks as a whole. ``detail`` says what there is; ``without`` what is lacking."""
+    """Something that a recording has or lacks: ``detail`` says what there is, ``without`` what is lacking."""
 
     name: str
     present: bool

@@ -35,6 +35,7 @@ PEAK_TOLERANCE = 0.02
 SKEW_TOLERANCE = 0.05
 # Families whose work is FLOPs: where one of them has an unknown count, the sum over the step is unknown too.
 FLOP_FAMILIES = ("splash", "gmm", "tgmm", "matmul", "attention", "convolution", "router", "loss")
+MATMUL_OPCODES = ("custom-call", "convolution", "dot", "fusion")  # ops of these families that may hold a matmul
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def flops_known(table: pl.DataFrame) -> tuple[float, float]:
         # A fusion of 0 FLOPs holds no matmul: a softmax, a mask. Everything else here is one.
         (pl.col("flops").is_null() | ((pl.col("flops") == 0) & (pl.col("opcode") != "fusion")))
         & pl.col("family").str.contains_any(list(FLOP_FAMILIES))
-        & pl.col("opcode").is_in(["custom-call", "convolution", "dot", "fusion"])
+        & pl.col("opcode").is_in(MATMUL_OPCODES)
         & (pl.col("time_ps") > 0)
     )
     return counted, float(unknown["time_ps"].sum())

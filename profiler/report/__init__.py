@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from profiler.report.output import Style
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
+    from profiler.results_health import Health
 
 
 def render_summary(summary: Summary, format_name: str, style: Style, top: int | None = None) -> bytes:
@@ -116,6 +117,22 @@ def render_roofline(result: Roofline, format_name: str, style: Style, top: int |
     from profiler.report.roofline_view import roofline_document
 
     return _draw(roofline_document(result, top), format_name, style)
+
+
+def render_health(health: Health, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler health``: text, json, markdown or csv (the coverage)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(health)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results_health import Coverage
+
+        return _encode(rows_csv(Coverage, health.coverage))
+    from profiler.report.health_view import health_document
+
+    return _draw(health_document(health, top), format_name, style)
 
 
 def render_comm(report: CommReport, format_name: str, style: Style, top: int | None = None) -> bytes:
