@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     import polars as pl
 
     from profiler.analysis.summary import Measured
+    from profiler.analysis.timelineexport import Step
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.results_health import Health
+    from profiler.results_timeline import TimelineExport
     from profiler.trace import Trace
 
 
@@ -166,6 +168,22 @@ def comm(path: str | Measured, options: Options = Options()) -> CommReport:
     from profiler.analysis.comm import report
 
     return report(measured(path, options))
+
+
+def timeline(paths: Sequence[str | Measured], options: Options = Options(), step: Step = None) -> TimelineExport:
+    """The spans of a steady step of one recording, or of baseline and optimized, for profiler.report.perfetto.
+
+    Args:
+        paths: one recording, or two.
+        options: how to read them.
+        step: a steady step by its number, "all" of them, or None for the one nearest the median length.
+
+    Raises:
+        UsageError: a side has no such step.
+    """
+    from profiler.analysis.timelineexport import export
+
+    return export(_sides(paths, [options] * len(paths)), step)
 
 
 def diff(

@@ -31,6 +31,7 @@ from profiler.cli_options import (
     check_outputs,
     figure,
     options,
+    step_number,
 )
 from profiler.errors import ProfilerError, ThresholdHit, UsageError
 
@@ -158,6 +159,16 @@ def build_parser() -> argparse.ArgumentParser:
     add_comparison_options(report)
     report.set_defaults(run=run_report)
 
+    timeline = commands.add_parser("timeline", help="the spans of a step, of one recording or two, for ui.perfetto.dev")
+    timeline.add_argument("path", metavar="PATH", help=PATH_HELP)
+    timeline.add_argument("optimized", metavar="OPT", nargs="?", help="another side beside it; both steps begin at 0")
+    timeline.add_argument(
+        "--step", metavar="N|all", type=step_number, help="which steady step (default: nearest the median length)"
+    )
+    add_output_options(timeline, ("perfetto",), None, required=True)
+    add_selection_options(timeline, steps=False)
+    timeline.set_defaults(run=run_timeline)
+
     ladder = commands.add_parser("ladder", help="a chain of runs, each against the one before and the first")
     ladder.add_argument("paths", metavar="PATH", nargs="+", help=PATH_HELP)
     add_output_options(ladder, ("text", "json", "markdown", "csv"), "rows (default: 15)")
@@ -284,6 +295,21 @@ def run_report(args: argparse.Namespace) -> None:
     check_outputs(args)
     target.write(render_html(_diff(args), _typed(args)))
     _say(f"wrote {args.output}")
+
+
+def run_timeline(args: argparse.Namespace) -> None:
+    """``profiler timeline PATH [OPT]``; gzipped where the name ends in ``.gz``."""
+    from profiler import api
+    from profiler.report import output, perfetto
+
+    target = output.target("perfetto", args.output, args.formats)
+    check_outputs(args)
+    paths = [path for path in (args.path, args.optimized) if path is not None]
+    result = _hidden(args, api.timeline(paths, options(args), args.step))
+    pieces = perfetto.trace_events(result)
+    target.write(perfetto.packed(pieces) if args.output.suffix.lower() == ".gz" else pieces)
+    _say(f"wrote {args.output}")
+    _warn(result.warnings)
 
 
 def run_ladder(args: argparse.Namespace) -> None:

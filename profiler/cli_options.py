@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from profiler.errors import ProfilerError, UsageError
 
@@ -98,6 +98,11 @@ def _rows(text: str) -> int:
 
 def _steps(text: str) -> int:
     return _whole(text, MOST_STEPS)
+
+
+def step_number(text: str) -> int | Literal["all"]:
+    """A steady step by its number, or all of them."""
+    return "all" if text == "all" else _whole(text, MOST_STEPS)
 
 
 def figure(limits: tuple[float, float]) -> Callable[[str], float]:

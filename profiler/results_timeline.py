@@ -1,7 +1,7 @@
 """What a timeline shows: columns of spans, bounded by what a screen can tell apart.
 
-Times are picoseconds of the device's clock as in ``Timeline``. A *row* is a lane at one depth of nesting; spans of a row
-do not overlap, save in a row that is ``crowded``.
+Times are picoseconds of the device's clock as in ``Timeline``. A *row* is a lane at one depth of nesting; spans of a
+row do not overlap, save in a row that is ``crowded``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class TimelineRow:
 class TimelineRows:
     """All spans of a device in drawing order: row by row, each by start.
 
-    ``edges`` (rows + 1) are where each row begins in the columns ``start_ps``, ``duration_ps`` and ``op``; ``longest_ps``
-    the longest span of each row; ``families`` the names behind ``family`` (int16, by op id).
+    ``edges`` (rows + 1) are where each row begins in the columns ``start_ps``, ``duration_ps`` and ``op``;
+    ``longest_ps`` the longest span of each row; ``families`` the names behind ``family`` (int16, by op id).
     """
 
     rows: tuple[TimelineRow, ...]
@@ -70,10 +70,10 @@ class TimelineView:
     """What is seen of a device between ``start_ps`` and ``end_ps``, for a drawing ``pixels`` wide.
 
     A span at least a pixel wide is itself. Narrower ones that begin in one pixel are one block. Columns, row by row, by
-    start: ``row`` (index into ``rows``); ``start_ps`` and ``end_ps``, the first and last moment; ``busy_ps``, the sum of
-    the spans' durations, whole even where the window cuts them; ``count``, how many they are; ``op``, −1 for several;
-    ``family`` (index into ``families``), of several the one with the most time. No span in the window is left out: over
-    a row ``busy_ps`` and ``count`` are those of its spans.
+    start: ``row`` (index into ``rows``); ``start_ps`` and ``end_ps``, the first and last moment; ``busy_ps``, the sum
+    of the spans' durations, whole even where the window cuts them; ``count``, how many they are; ``op``, −1 for
+    several; ``family`` (index into ``families``), of several the one with the most time. No span in the window is left
+    out: over a row ``busy_ps`` and ``count`` are those of its spans.
     """
 
     start: int
@@ -123,7 +123,7 @@ class TimelineSpan:
 
 @dataclass(frozen=True, slots=True)
 class ExportedDevice:
-    """Steps of one device to export: ``steps`` maps the number of each to its [start, end); ``origin_ps`` is 0 there."""
+    """Steps of one device: ``steps`` maps the number of each to its [start, end); time counts from ``origin_ps``."""
 
     name: str
     host: str | None

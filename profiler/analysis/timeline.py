@@ -22,7 +22,7 @@ from profiler.results_timeline import (
     TimelineSpan,
     TimelineView,
 )
-from profiler.trace import Timeline, Trace
+from profiler.trace import Trace
 
 if TYPE_CHECKING:
     from profiler.analysis.summary import Measured
@@ -41,10 +41,11 @@ def devices(measured: Measured) -> tuple[TimelineDevice, ...]:
         # A device on which no step repeats is left out of the times, but its recording can be looked at.
         unit = measured.times.unit if device.index in measured.times.spans else windows.unit
         first, last = int(timeline.start_ps.min()), int((timeline.start_ps + timeline.duration_ps).max())
-        bounds = (
-            (min(first, int(steps[:, 0].min())), max(last, int(steps[:, 1].max()))) if len(steps) else (first, last)
+        if len(steps):
+            first, last = min(first, int(steps[:, 0].min())), max(last, int(steps[:, 1].max()))
+        found.append(
+            TimelineDevice(device.index, device.name, len(timeline), steps, typical(steps), unit, (first, last))
         )
-        found.append(TimelineDevice(device.index, device.name, len(timeline), steps, typical(steps), unit, bounds))
     return tuple(found)
 
 
@@ -113,7 +114,7 @@ def depths(start: Ints, duration: Ints) -> Ints:
 def _open(start: Ints, end: Ints) -> Ints:
     """How many spans of some length are open when each begins; those before it in order count, equal starts too."""
     long = end > start
-    begun = np.cumsum(long) - long
+    begun: Ints = np.cumsum(long) - long
     return begun - np.searchsorted(np.sort(end[long]), start, side="right")
 
 

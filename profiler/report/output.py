@@ -47,12 +47,12 @@ class Target:
     path: Path | None
     style: Style
 
-    def write(self, data: bytes) -> None:
-        """Writes ``data`` completely, or raises and leaves the destination as it was."""
+    def write(self, data: bytes | Iterable[bytes]) -> None:
+        """Writes ``data``, or its pieces, completely, or raises and leaves the destination as it was."""
         if self.path is not None:
             write_whole(self.path, data)
         else:
-            write_stdout(data)
+            write_stdout(data if isinstance(data, bytes) else b"".join(data))
 
 
 def stdout() -> TextIO:
@@ -208,25 +208,26 @@ def _columns(text: str | None) -> int:
         return 0
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Writes a file so that it appears complete or not at all: a temporary beside it, then a rename.
 
-    A file that was there keeps its permissions.
+    A file that was there keeps its permissions. Of pieces only one is held at a time.
 
     Raises:
         UsageError: the file cannot be written.
     """
+    pieces = (data,) if isinstance(data, bytes) else data
     try:
         if path.exists() and not path.is_file():  # /dev/stdout, a fifo: nothing to rename over
             with path.open("wb") as special:
-                special.write(data)
+                special.writelines(pieces)
             return
         real = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
         # Not made of the file's name, which may be as long as a name can be.
         temporary = real.with_name(f".profiler-{os.getpid()}-{os.urandom(4).hex()}.part")
         try:
             with temporary.open("xb") as file:
-                file.write(data)
+                file.writelines(pieces)
                 file.flush()
                 os.fsync(file.fileno())
             with contextlib.suppress(FileNotFoundError):
