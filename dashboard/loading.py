@@ -1,0 +1,193 @@
+"""Reads and compares what is chosen, once: results are kept by the files' content and the way they were read."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import add_script_run_ctx, get_script_run_ctx
+
+from dashboard.choice import Choice
+from dashboard.sources import Sources
+from profiler import api
+from profiler.analysis.summary import Measured
+from profiler.api import Options
+from profiler.report import units
+from profiler.results import Diff, Ladder
+from profiler.xplane.locate import labels, locate
+
+Result = TypeVar("Result")
+
+MOST_SIDES = 6  # a side of a 200 MB file takes some hundred megabytes
+MOST_RESULTS = 64
+PATIENCE_S = 0.3  # what takes longer says what it does
+
+
+@dataclass(frozen=True)
+class Side:
+    """A measured side. ``key`` names its content and the way it was read; ``path`` is what ``profiler`` opens."""
+
+    title: str  # "baseline" | "optimized"
+    path: str
+    key: str
+    options: Options
+    measured: Measured
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both sides and what ``profiler diff`` says of them."""
+
+    choice: Choice
+    base: Side
+    opt: Side
+    diff: Diff
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Baseline, optimized."""
+        return self.base, self.opt
+
+
+def comparison(choice: Choice, sources: Sources) -> Comparison:
+    """Reads both sides and compares them, with a progress display where that takes its time.
+
+    Raises:
+        ProfilerError: a side may not or cannot be read, or the two cannot be compared.
+    """
+    paths = [sources.resolve(choice.base), sources.resolve(choice.opt)]
+    options = [choice.base_options, choice.opt_options]
+    named = labels(paths)
+    found = _all_read(paths, options, ("the baseline", "the optimized side"), last="comparing")
+    base, opt = (
+        Side(title, path, key, each, _labelled(measured, label))
+        for title, path, each, label, (key, measured) in zip(
+            ("baseline", "optimized"), paths, options, named, found, strict=True
+        )
+    )
+    diff = _diff(f"{base.key}|{opt.key}|{named}|{choice.base_options}", base.measured, opt.measured, options[0])
+    return Comparison(choice, base, opt, diff)
+
+
+def ladder(choice: Choice, sources: Sources) -> Ladder:
+    """A chain of runs, each against the one before.
+
+    Raises:
+        ProfilerError: as ``comparison``.
+    """
+    paths = [sources.resolve(each) for each in choice.ladder]
+    options = [choice.base_options] * len(paths)
+    titles = [f"run {number} of {len(paths)}" for number in range(1, len(paths) + 1)]
+    found = _all_read(paths, options, titles, last="comparing")
+    sides = [_labelled(measured, label) for (_, measured), label in zip(found, labels(paths), strict=True)]
+    return _ladder("|".join(key for key, _ in found) + f"|{paths}|{options[0]}", sides, options)
+
+
+def analysed(side: Side, analysis: Callable[[Measured], Result]) -> Result:
+    """What an analysis says of a side, such as ``api.kernels``; kept like everything else.
+
+    Args:
+        side: one side of a comparison.
+        analysis: a named function of a module (its name is part of the key), of the measured side alone.
+    """
+    name = f"{analysis.__module__}.{analysis.__qualname__}"
+    found: Result = _analysed(f"{side.key}|{side.measured.trace.label}|{name}", analysis, side.measured)
+    return found
+
+
+def fingerprint(path: str) -> str:
+    """The content of all files that a PATH names, in few characters.
+
+    Raises:
+        UnreadableError: there is none.
+    """
+    files = [file for recording in locate(path).recordings for file in recording.files]
+    return "+".join(_digest(str(file), *_stamp(file)) for file in files)
+
+
+def size(path: str) -> int:
+    """Bytes of all files that a PATH names."""
+    return sum(file.stat().st_size for recording in locate(path).recordings for file in recording.files)
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """What changes when a file does: nothing is hashed twice."""
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _digest(file: str, size: int, changed_ns: int, inode: int) -> str:
+    with Path(file).open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()[:32]
+
+
+def _key(path: str, options: Options) -> str:
+    # The path too: warnings and provenance name the file.
+    return f"{path}|{fingerprint(path)}|{replace(options, normalize=_how(options), force=False)}"
+
+
+def _how(options: Options) -> str:
+    """Only a whole recording is measured differently; the other units of work are a matter of the comparison."""
+    return "run" if options.normalize == "run" else "auto"
+
+
+@st.cache_resource(max_entries=MOST_SIDES, show_spinner=False)
+def _measured(key: str, _path: str, _options: Options) -> Measured:
+    return api.measured(_path, _options)
+
+
+@st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
+def _diff(key: str, _base: Measured, _opt: Measured, _options: Options) -> Diff:
+    return api.diff(_base, _opt, _options)
+
+
+@st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
+def _ladder(key: str, _sides: Sequence[Measured], _options: Sequence[Options]) -> Ladder:
+    return api.ladder(_sides, _options)
+
+
+@st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
+def _analysed(key: str, _analysis: Callable[[Measured], Any], _measured: Measured) -> Any:
+    return _analysis(_measured)
+
+
+def _labelled(measured: Measured, label: str) -> Measured:
+    """The side under the name that tells it from the other one."""
+    if measured.trace.label == label:
+        return measured
+    return replace(measured, trace=replace(measured.trace, label=label), summary=replace(measured.summary, label=label))
+
+
+def _all_read(
+    paths: Sequence[str], options: Sequence[Options], titles: Sequence[str], last: str
+) -> list[tuple[str, Measured]]:
+    """(key, measured) of every path, read two at a time; what takes longer than a moment shows how far it is."""
+    context = get_script_run_ctx()
+    shown = st.empty()
+
+    def read(path: str, each: Options) -> tuple[str, Measured]:
+        key = _key(path, each)
+        return key, _measured(key, path, each)
+
+    with ThreadPoolExecutor(2, initializer=lambda: add_script_run_ctx(threading.current_thread(), context)) as pool:
+        jobs = [pool.submit(read, path, each) for path, each in zip(paths, options, strict=True)]
+        pending: set[Future[tuple[str, Measured]]] = set(jobs)
+        while pending:
+            done, pending = wait(pending, timeout=PATIENCE_S, return_when=FIRST_COMPLETED)
+            if not done or len(jobs) > 2:
+                left = [
+                    f"{title} ({units.size(size(path))})"
+                    for title, path, job in zip(titles, paths, jobs, strict=True)
+                    if job in pending
+                ]
+                words = f"Reading {' and '.join(left[:2])} …" if left else f"{last.capitalize()} …"
+                shown.progress((len(jobs) - len(pending)) / (len(jobs) + 1), text=words)
+        shown.empty()
+        return [job.result() for job in jobs]

@@ -1,0 +1,1 @@
+"""One file per page. Streamlit runs a page as a script; each ends by handing its function to ``dashboard.shell``."""
