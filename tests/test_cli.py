@@ -24,6 +24,7 @@ from profiler.errors import NotComparableError, UnreadableError
 from profiler.report import (
     comm_view,
     diff_view,
+    health_view,
     kernels_view,
     ladder_view,
     memory_view,
@@ -118,8 +119,10 @@ def test_help_takes_less_than_a_quarter_of_a_cpu_second(run_cli: Run) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "check", "report"],
-)
+    [
+        "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "check", "report",
+    ],
+)  # fmt: skip
 def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
     done = run_cli(command, "--help")
     assert done.returncode == 0
@@ -132,6 +135,7 @@ def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
     [
         ("summary", summary_view), ("diff", diff_view), ("kernels", kernels_view), ("remat", remat_view),
         ("roofline", roofline_view), ("memory", memory_view), ("comm", comm_view), ("ladder", ladder_view),
+        ("health", health_view),
     ],
 )  # fmt: skip
 def test_help_says_how_many_rows_there_are(command: str, view: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,12 @@ _COMPILE = "compile both sides in the same way"
 
 # Every code that a Note may have: its group, and what helps. None: nothing does, or nothing needs to.
 CODES: dict[str, tuple[str, str | None]] = {
+    # the search for recordings
+    "runs_stopped": (LOST, "name a smaller folder"),
+    "runs_unreadable": (LOST, "make the folders readable"),
+    "runs_deep": (LOST, "name a folder further down"),
+    "runs_linked": (LOST, "name the file that the link leads to"),
+    "runs_nameless": (LOST, "rename the files"),
     # the file
     "truncated": (LOST, _AGAIN),
     "gzip_damaged": (LOST, "pack or copy the file again from the original"),
