@@ -96,11 +96,11 @@ def rows(trace: Trace, device: int) -> TimelineRows:
 
 
 def depths(start: Ints, duration: Ints) -> Ints:
-    """The row of each span of a lane: the first that is free when it begins, ``MOST_DEPTHS`` where none of as many is.
+    """The row of each span of a lane, such that those of a row do not overlap; ``MOST_DEPTHS`` holds what finds no row.
 
     Spans come by start, of equal starts the longest first. Where they nest, the row is the depth of nesting, the number
-    of spans open at the begin; where some overlap in part, as those in flight do, that number may put two of them into
-    one row, and rows are filled one after another.
+    of spans open at the begin. Where some overlap in part, as those in flight do, that number may put two of them into
+    one row: then each takes the first row that is free.
     """
     end = start + duration
     open_at = np.arange(len(start)) - np.searchsorted(np.sort(end), start, side="right")
