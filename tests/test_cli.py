@@ -120,7 +120,8 @@ def test_help_takes_less_than_a_quarter_of_a_cpu_second(run_cli: Run) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "check", "report",
+        "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "check",
+        "report",
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
