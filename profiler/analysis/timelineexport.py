@@ -18,26 +18,30 @@ ROLES = ("baseline", "optimized")
 OP_COLUMNS = ("op", "family", "phase", "kernel", "name_stack", "source", "program")
 
 
-def export(sides: Sequence[Measured], step: Step = None) -> TimelineExport:
+def export(
+    sides: Sequence[Measured], step: Step = None, only: Sequence[tuple[int, Step]] | None = None
+) -> TimelineExport:
     """Steps of one recording, or of baseline and optimized, ready to be written.
 
     Args:
         sides: one side or two.
         step: a steady step by its number, "all" of them, or None for the one nearest the median length.
+        only: for each side the index of one device, and its step, instead of all devices.
 
     Raises:
         UsageError: a side has no such step.
     """
     roles = ROLES if len(sides) > 1 else (None,)
+    chosen = only or [(None, step)] * len(sides)
     return TimelineExport(
-        tuple(_side(measured, role, step) for measured, role in zip(sides, roles, strict=True)),
+        tuple(_side(measured, role, *each) for measured, role, each in zip(sides, roles, chosen, strict=True)),
         tuple(dict.fromkeys(note for measured in sides for note in measured.summary.warnings)),
     )
 
 
-def _side(measured: Measured, role: str | None, step: Step) -> ExportedSide:
+def _side(measured: Measured, role: str | None, device: int | None, step: Step) -> ExportedSide:
     trace = measured.trace
-    there = devices(measured)
+    there = [each for each in devices(measured) if device in (None, each.index)]
     chosen = {each.index: found for each in there if (found := _chosen(each, there[0].default, step))}
     if not chosen:
         count = max((len(each.steps) for each in there), default=0)
