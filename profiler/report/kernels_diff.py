@@ -100,8 +100,9 @@ def tile_changes(base: KernelRow, opt: KernelRow) -> list[tuple[str, str, str]]:
 
 def tile_text(row: KernelRow, key: str) -> str:
     """One tile of a kernel; of calls with several, all its values."""
-    return " / ".join(dict.fromkeys(_text(tiles[key]) for tiles in row.tiles if key in tiles)) or units.UNKNOWN
+    return " / ".join(dict.fromkeys(tile_value(tiles[key]) for tiles in row.tiles if key in tiles)) or units.UNKNOWN
 
 
-def _text(value: Any) -> str:
+def tile_value(value: Any) -> str:
+    """One size, or the sizes of several dimensions."""
     return " × ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -38,7 +38,9 @@ def remat_document(report: RematReport, top: int | None = None) -> Document:
     blocks: list[Block] = [Facts(_facts(report))]
     if report.kind == "compiled":
         blocks.append(Line(ESTIMATE + ".", BAD))
-    tables = [table for table in (_options(report), _ops(report), _collectives(report), _kept(report)) if table.rows]
+    tables = [
+        table for table in (options_table(report), _ops(report), _collectives(report), _kept(report)) if table.rows
+    ]
     blocks.extend(table if rows is None else capped(table, rows, ALL_ROWS) for table in tables)
     blocks.append(Notes("Warnings", report.warnings))
     return Document(f"profiler remat: {report.label}", tuple(blocks))
@@ -52,23 +54,24 @@ def _facts(report: RematReport) -> tuple[tuple[str, Cell], ...]:
         ("runs again", label(again if report.rerun_calls_per_step else "nothing seen", STRONG)),
         ("layers", label(units.number(report.layers) if report.layers else f"{units.UNKNOWN} (`layers` in --config)")),
     ]
-    free, used, capacity = _room(report), report.static_allocated_bytes, report.capacity_bytes
+    free, used, capacity = room(report), report.static_allocated_bytes, report.capacity_bytes
     if free is not None:
         text = f"{units.size(free)}: the plan allocates {units.size(used)} of {units.size(capacity)}"
         facts.append(("HBM free", label(text)))
     return tuple(facts)
 
 
-def _room(report: RematReport) -> int | None:
+def room(report: RematReport) -> int | None:
     """What the plan leaves, gaps of packing counted: the same as the headroom of ``profiler memory``."""
     used, capacity = report.static_allocated_bytes, report.capacity_bytes
     return capacity - used if used and capacity else None
 
 
-def _options(report: RematReport) -> Table:
+def options_table(report: RematReport) -> Table:
+    """What keeping each tensor would cost and save."""
     rows = report.options
     time = units.time_scale(each for row in rows for each in (row.saved_time_ps_per_step, row.still_time_ps_per_step))
-    room = _room(report)
+    free = room(report)
     size = units.byte_scale(row.bytes for row in rows)
     return Table(
         "What keeping a tensor would cost and save",
@@ -83,7 +86,7 @@ def _options(report: RematReport) -> Table:
         tuple(
             (
                 label(row.tensor),
-                _size(row, size, room),
+                _size(row, size, free),
                 label(time.show(row.saved_time_ps_per_step), STRONG),
                 label(units.percent(row.saved_fraction)),
                 label(_per_gib(row, time)),
@@ -94,18 +97,18 @@ def _options(report: RematReport) -> Table:
         caption=(
             "per device, all layers, without padding; saves: re-run ops that nothing else needs; inputs still: what "
             "makes the tensor and runs again all the same, for something else; a new compile may differ"
-            + ("; !: more than the free HBM" if any(_is_too_large(row, room) for row in rows) else "")
+            + ("; !: more than the free HBM" if any(_is_too_large(row, free) for row in rows) else "")
         ),
     )
 
 
-def _is_too_large(row: KeepOption, room: float | None) -> bool:
-    return row.bytes is not None and room is not None and row.bytes > room
+def _is_too_large(row: KeepOption, free: float | None) -> bool:
+    return row.bytes is not None and free is not None and row.bytes > free
 
 
-def _size(row: KeepOption, size: units.Scale, room: float | None) -> Cell:
+def _size(row: KeepOption, size: units.Scale, free: float | None) -> Cell:
     text = size.show(row.bytes)
-    return label(f"{text} !", BAD) if _is_too_large(row, room) else label(text)
+    return label(f"{text} !", BAD) if _is_too_large(row, free) else label(text)
 
 
 def _per_gib(row: KeepOption, time: units.Scale) -> str:

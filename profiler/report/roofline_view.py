@@ -36,7 +36,7 @@ def roofline_document(result: Roofline, top: int | None = None) -> Document:
         top: rows per table; None for the default, 0 for all.
     """
     rows = limit(top, DEFAULT_ROWS)
-    blocks: list[Block] = [Facts(_facts(result))]
+    blocks: list[Block] = [Facts(facts(result))]
     if result.kind == "compiled":
         blocks.append(Line(ESTIMATE + ".", BAD))
     tables = [table for table in (_families(result), _ops(result)) if table.rows]
@@ -45,11 +45,12 @@ def roofline_document(result: Roofline, top: int | None = None) -> Document:
     return Document(f"profiler roofline: {result.label}", tuple(blocks))
 
 
-def _facts(result: Roofline) -> tuple[tuple[str, Cell], ...]:
+def facts(result: Roofline) -> tuple[tuple[str, Cell], ...]:
+    """The roof, MFU and HFU, and how much of the time has a roof."""
     told = [row for row in result.ops if row.roof_time_ps_per_step is not None]
     time = sum(row.time_ps_per_step for row in told)
     wasted = sum(row.wasted_time_ps_per_step or 0.0 for row in told)
-    facts = [
+    found = [
         ("file", name(result.file)),
         (result.unit, label(units.duration(result.step_time_ps))),
         ("roof", label(_roof(result))),
@@ -58,7 +59,7 @@ def _facts(result: Roofline) -> tuple[tuple[str, Cell], ...]:
     ]
     if told:
         share = f" ({units.percent(wasted / time)})" if time else ""
-        facts.append(
+        found.append(
             ("compute", label(f"{units.duration(time)}, {units.duration(wasted)}{share} of it beyond the roof"))
         )
     unknown = sorted((row for row in result.ops if row.bound is None), key=lambda row: -row.time_ps_per_step)
@@ -66,11 +67,11 @@ def _facts(result: Roofline) -> tuple[tuple[str, Cell], ...]:
         named = ", ".join(f"{row.op} {units.duration(row.time_ps_per_step)}" for row in unknown[:_NAMED_UNKNOWN])
         more = f" and {len(unknown) - _NAMED_UNKNOWN} more" if len(unknown) > _NAMED_UNKNOWN else ""
         total = units.duration(sum(row.time_ps_per_step for row in unknown))
-        facts.append(("no roof", name(f"{total} in ops whose FLOPs or bytes are unknown: {named}{more}")))
+        found.append(("no roof", name(f"{total} in ops whose FLOPs or bytes are unknown: {named}{more}")))
     if result.left_out:
         text = ", ".join(f"{row.category} {units.duration(row.time_ps_per_step)}" for row in result.left_out)
-        facts.append(("left out", label(f"{text} (exposed)")))
-    return tuple(facts)
+        found.append(("left out", label(f"{text} (exposed)")))
+    return tuple(found)
 
 
 def _roof(result: Roofline) -> str:
@@ -111,7 +112,7 @@ def _families(result: Roofline) -> Table:
                 label(row.family),
                 label(row.phase or "–", DIM),
                 label(time.show(row.time_ps_per_step)),
-                label(_bound(row)),
+                label(bound_text(row)),
                 _of_roof(row.roof_fraction),
                 label(time.show(row.wasted_time_ps_per_step), STRONG),
                 label(_unknown(row), DIM),
@@ -125,7 +126,8 @@ def _families(result: Roofline) -> Table:
     )
 
 
-def _bound(row: RoofFamily) -> str:
+def bound_text(row: RoofFamily) -> str:
+    """What the time of a family is bound by; mixed ones say how much of it is memory-bound."""
     share = row.memory_bound_fraction
     if share is None:
         return units.UNKNOWN
