@@ -38,7 +38,7 @@ def comm_document(report: CommReport, top: int | None = None) -> Document:
     blocks: list[Block] = [Line(verdict(report), headline=True)]
     if report.kind == "compiled":
         blocks.append(Line(ESTIMATE + ".", BAD))
-    blocks.append(Facts(_facts(report)))
+    blocks.append(Facts(comm_facts(report)))
     tables = [_split(report), _moved(report), *([_whole(report.whole)] if report.whole else [])]
     blocks += [table if rows is None else capped(table, rows, ALL_ROWS) for table in tables if table.rows]
     blocks.append(Notes("Warnings", report.warnings))
@@ -71,7 +71,8 @@ def _where(row: CommRow) -> str:
     return f"n/a (groups of {row.group_size})" if row.group_size else units.UNKNOWN
 
 
-def _facts(report: CommReport) -> tuple[tuple[str, Cell], ...]:
+def comm_facts(report: CommReport) -> tuple[tuple[str, Cell], ...]:
+    """File, devices, step, mesh and links."""
     kinds = ", ".join(dict.fromkeys(each.type or "unknown device" for each in report.devices))
     facts = [("file", name(report.file)), ("devices", label(f"{len(report.devices)} × {kinds}"))]
     busy = units.percent(report.busy_ps / report.step_ps if report.step_ps else None)
