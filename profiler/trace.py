@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 # One row per (file, program, op). `hlo` is false for device activity that no HLO op explains: kernels launched without
 # one, copies by the runtime. `rank` is the family's place in the sweep (profiler.analysis.times). `near_stack` is the
-# scope of the nearest neighbour in the dataflow, where an op has no name stack of its own. `call_text` is the HLO text
-# of a custom kernel, where the recording has it. flops and bytes_accessed are per occurrence; null is unknown, never 0
-# for unknown. `groups` says of a collective which devices take part in it together, as its HLO text has it.
+# scope of the nearest neighbour in the dataflow, where an op has no name stack of its own. `hlo_text` is the
+# instruction as the recording itself spells it (on TPU). flops and bytes_accessed are per occurrence; null is unknown,
+# never 0 for unknown. `groups` says of a collective which devices take part in it together, as its HLO text has it.
 OPS_COLUMNS = {
     "op_id": "Int32",
     "program": "String",
@@ -39,7 +39,7 @@ OPS_COLUMNS = {
     "near_stack": "String",
     "source": "String",
     "shape": "String",
-    "call_text": "String",
+    "hlo_text": "String",
     "groups": "String",
     "flops": "Int64",
     "bytes_accessed": "Int64",
@@ -161,8 +161,8 @@ class Trace:
 
     ``programs`` maps (file, program id) to the HLO module, where the trace holds it. ``versions`` are what the trace
     says of the software that made it. ``idle_devices`` are planes without a compute op. ``modules`` are the programs'
-    executions per device, None where the trace has no line of them. ``file_bytes`` are the sizes of ``files``, unpacked;
-    ``configured`` the keys of the run info that come from a configuration file beside the trace.
+    executions per device, None where the trace has no line of them. ``file_bytes`` are the sizes of ``files``,
+    unpacked; ``configured`` the keys of the run info that come from a configuration file beside the trace.
     """
 
     label: str

@@ -38,7 +38,7 @@ class KernelFacts:
 def kernel_facts(trace: Trace) -> dict[int, KernelFacts]:
     """Work and tiles of every op with a kernel, by ``op_id``."""
     modules = {program: module for (_, program), module in trace.programs.items()}
-    columns = ("op_id", "op", "program_id", "family", "flops", "call_text")
+    columns = ("op_id", "op", "program_id", "family", "flops", "hlo_text")
     found = {}
     for op_id, op, program, family, counted, text in (
         trace.ops.filter(pl.col("kernel").is_not_null()).select(columns).iter_rows()

@@ -74,7 +74,7 @@ def _read(proto: Any) -> Groups | None:
     lists = proto.collective_device_list.replica_groups or proto.replica_groups
     if lists:
         return Groups(tuple(tuple(each.replica_ids) for each in lists))
-    iota = proto.iota_collective_device_list
+    iota = iota_of(proto)
     if iota.num_replica_groups:
         shape = (iota.num_replica_groups, iota.num_devices_per_group)
         ids = _iota(shape, tuple(iota.iota_reshape_dims), tuple(iota.iota_transpose_perm))
@@ -83,6 +83,12 @@ def _read(proto: Any) -> Groups | None:
     if named.mesh.axes:
         return _by_axes(named)
     return Groups(())
+
+
+def iota_of(proto: Any) -> Any:
+    """The transposed iota that says a collective's groups; older programs keep it in the list of devices."""
+    newer = proto.iota_collective_device_list
+    return newer if newer.num_replica_groups else proto.collective_device_list.iota_replica_group_list
 
 
 def _by_axes(named: Any) -> Groups | None:
