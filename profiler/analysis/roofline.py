@@ -40,10 +40,7 @@ def roofline(measured: Measured, *, hbm_bytes_per_s: float | None = None) -> Roo
     table = with_bytes(executed_flops(table, facts), facts)
     peak = measured.peak_tflops
     bandwidth = hbm_bytes_per_s or bandwidth_of(measured)
-    compute = table.filter(
-        (pl.col("rank") == COMPUTE) & (pl.col("calls") > 0) & ~pl.col("op").str.contains(HALF.pattern)
-    )
-    ops = _ops(compute, peak, bandwidth)
+    ops = _ops(_computing(table), peak, bandwidth)
     executed, unknown_ps = flops_known(table)
     hfu = executed / (times.step_ps * peak) if peak and times.step_ps and executed else None  # TFLOP/s is FLOP/ps
     return Roofline(
@@ -63,6 +60,32 @@ def roofline(measured: Measured, *, hbm_bytes_per_s: float | None = None) -> Roo
         left_out=_left_out(measured),
         warnings=tuple(dict.fromkeys((*summary.warnings, *_notes(measured, ops, peak, bandwidth)))),
     )
+
+
+def op_roofs(measured: Measured, *, hbm_bytes_per_s: float | None = None) -> pl.DataFrame:
+    """Every compute op against its roof, per device and step.
+
+    Columns: ``op_id``, ``span_ps`` (its calls from start to end) and ``roof_ps``, the least that the chip allows for
+    them; null where the roof is unknown, see RoofOp.
+    """
+    from profiler.analysis.summary import executed_flops
+
+    facts = kernel_facts(measured.trace)
+    table = measured.times.ops.join(measured.trace.ops, on="op_id", how="left", maintain_order="left")
+    table = _computing(with_bytes(executed_flops(table, facts), facts))
+    peak, bandwidth = measured.peak_tflops, hbm_bytes_per_s or bandwidth_of(measured)
+    moved = pl.when(pl.col("bytes_accessed") > 0).then("bytes_accessed")  # nothing moves 0 bytes: it was not counted
+    least = pl.lit(None, pl.Float64)
+    if peak and bandwidth:
+        # Not max_horizontal alone, which takes the known one of two.
+        known = pl.col("flops").is_not_null() & moved.is_not_null()
+        least = pl.when(known).then(pl.max_horizontal(pl.col("flops") / peak, moved / bandwidth * 1e12))
+    return table.select("op_id", "span_ps", roof_ps=pl.col("calls") * least)
+
+
+def _computing(table: pl.DataFrame) -> pl.DataFrame:
+    """The ops that have a roof here."""
+    return table.filter((pl.col("rank") == COMPUTE) & (pl.col("calls") > 0) & ~pl.col("op").str.contains(HALF.pattern))
 
 
 def with_bytes(table: pl.DataFrame, facts: Mapping[int, KernelFacts]) -> pl.DataFrame:

@@ -96,7 +96,10 @@ OPS_SCHEMA = {
 
 @dataclass(slots=True)
 class Op:
-    """One op of one side, with what it can be matched by. ``time_ps``, ``calls`` and ``span_ps`` per device, step."""
+    """One op of one side, with what it can be matched by. ``time_ps``, ``calls`` and ``span_ps`` per device, step.
+
+    ``op_ids`` are its rows in Trace.ops, one per host.
+    """
 
     name: str
     time_ps: float
@@ -104,16 +107,26 @@ class Op:
     span_ps: float
     keys: dict[str, Any]
     facts: dict[str, Any]
+    op_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The ops of both sides that a row holds, as ``op_id`` of each side's Trace.ops; the most time first."""
+
+    baseline: tuple[int, ...]
+    optimized: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Aligned rows (see results.Diff.ops) and the shares of op time that were matched."""
+    """Aligned rows (see results.Diff.ops), the ops of each row, and the shares of op time that were matched."""
 
     ops: pl.DataFrame
     matched_fraction: float
     baseline_fraction: float
     optimized_fraction: float
+    members: tuple[Members, ...] = ()
 
 
 @dataclass
@@ -137,16 +150,18 @@ def align(baseline: Measured, optimized: Measured, scale: float) -> Alignment:
     matched_right = sum(_time(row.optimized) for row in rows)
     rows += _unmatched(left, "removed") + _unmatched(right, "added")
     frame = split_columns(pl.DataFrame([_record(row) for row in rows], schema=OPS_SCHEMA, orient="row"))
-    frame = frame.sort(pl.col("delta_time_ps").abs(), descending=True, maintain_order=True)
+    frame = frame.with_row_index("row").sort(pl.col("delta_time_ps").abs(), descending=True, maintain_order=True)
+    order = frame["row"].to_list()
 
     def share(part: float, whole: float) -> float:
         return part / whole if whole else 1.0
 
     return Alignment(
-        frame,
+        frame.drop("row"),
         share(matched_left + matched_right, total_left + total_right),
         share(matched_left, total_left),
         share(matched_right, total_right),
+        tuple(Members(_op_ids(rows[index].baseline), _op_ids(rows[index].optimized)) for index in order),
     )
 
 
@@ -161,6 +176,7 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
             pl.col("calls").sum(),
             pl.col("span_ps").sum(),
             *(pl.col(name).first() for name in FACTS),
+            pl.col("op_id").unique(maintain_order=True).alias("op_ids"),
         )
         .filter((pl.col("time_ps") > 0) | (pl.col("calls") > 0))
     )
@@ -184,7 +200,8 @@ def described(measured: Measured, scale: float = 1.0) -> list[Op]:
             "source": facts["source"] or "",
             "base": base,
         }
-        found.append(Op(facts["op"], facts["time_ps"] * scale, facts["calls"], facts["span_ps"] * scale, keys, facts))
+        times = facts["time_ps"] * scale, facts["calls"], facts["span_ps"] * scale
+        found.append(Op(facts["op"], *times, keys, facts, tuple(facts["op_ids"])))
     return found
 
 
@@ -308,6 +325,10 @@ def _unmatched(ops: list[Op], match: str) -> list[_Row]:
         (row.baseline if match == "removed" else row.optimized).extend(group)
         rows.append(row)
     return rows
+
+
+def _op_ids(ops: list[Op]) -> tuple[int, ...]:
+    return tuple(op_id for op in sorted(ops, key=lambda op: -op.time_ps) for op_id in op.op_ids)
 
 
 def _time(ops: Iterable[Op]) -> float:
