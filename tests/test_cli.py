@@ -121,7 +121,7 @@ def test_help_takes_less_than_a_quarter_of_a_cpu_second(run_cli: Run) -> None:
     "command",
     [
         "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "check",
-        "report",
+        "report", "timeline",
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
