@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from profiler.cli_options import (
+    DASHBOARD_PATH_HELP,
     FIGURES,
     MANY,
     PATH_HELP,
@@ -27,6 +28,7 @@ from profiler.cli_options import (
     add_fact_options,
     add_output_options,
     add_selection_options,
+    add_server_options,
     add_threshold_options,
     check_outputs,
     figure,
@@ -183,6 +185,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_output_options(config, ("text", "json", "markdown", "csv"), "rows (default: 30, one for keys that go together)")
     config.set_defaults(run=run_config)
 
+    dashboard = commands.add_parser("dashboard", help="explore recordings in the browser; needs the extra dashboard")
+    dashboard.add_argument("paths", metavar="PATH", nargs="*", help=DASHBOARD_PATH_HELP)
+    add_server_options(dashboard)
+    dashboard.set_defaults(run=run_dashboard)
+
     peaks = commands.add_parser("peaks", help="the chip table with sources")
     add_output_options(peaks, ("text", "json", "markdown", "csv"), None, redact=False)
     peaks.set_defaults(run=run_peaks)
@@ -337,6 +344,24 @@ def run_config(args: argparse.Namespace) -> None:
 
     args.config = [args.base_config, args.opt_config]
     _answer(args, lambda: api.config(args.base_config, args.opt_config), report.render_config)
+
+
+def run_dashboard(args: argparse.Namespace) -> None:
+    """``profiler dashboard [PATH …]``."""
+    try:
+        from dashboard.launch import launch
+    except ModuleNotFoundError as error:
+        raise UsageError("the dashboard is not installed", remedy="pip install 'profiler[dashboard]'") from error
+    code = launch(
+        args.paths,
+        port=args.port,
+        host=args.host,
+        browser=not args.no_browser,
+        max_upload_mb=args.max_upload_mb,
+        theme=args.theme,
+    )
+    if code:
+        raise SystemExit(code)
 
 
 def run_peaks(args: argparse.Namespace) -> None:

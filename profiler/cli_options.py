@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from profiler.api import Options
 
 PATH_HELP = "an .xplane.pb file (or .gz), a run folder, a log folder (latest run), or label=PATH; a,b for repeats"
+DASHBOARD_PATH_HELP = "a folder of runs to choose from; or recordings: two are compared, more are a ladder"
 
 
 class Parser(argparse.ArgumentParser):
@@ -98,6 +99,17 @@ def _rows(text: str) -> int:
 
 def _steps(text: str) -> int:
     return _whole(text, MOST_STEPS)
+
+
+def _port(text: str) -> int:
+    port = _whole(text, 65_535)
+    if port == 0:
+        raise argparse.ArgumentTypeError("0 is no port")
+    return port
+
+
+def _megabytes(text: str) -> int:
+    return _whole(text, 100_000)  # 0 forbids uploads
 
 
 def step_number(text: str) -> int | Literal["all"]:
@@ -248,6 +260,19 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, metavar="EXPR", nargs="+", action="extend", default=[], help=what)
     group.add_argument("--thresholds", metavar="FILE.yml", type=Path, help="lists under fail-on and warn-on")
     group.add_argument("--allow-unknown", action="store_true", help="let pass what this pair does not tell")
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """Where the dashboard is served, and how it looks."""
+    group = parser.add_argument_group("server")
+    group.add_argument("--port", metavar="N", type=_port, help="default: the first free one from 8501")
+    group.add_argument(
+        "--host", metavar="ADDRESS", default="localhost", help="listen here (default: localhost); there is no login"
+    )
+    group.add_argument("--no-browser", action="store_true", help="open none")
+    group.add_argument("--max-upload-mb", metavar="N", type=_megabytes, help="largest upload (default: 200)")
+    group.add_argument("--theme", choices=("auto", "light", "dark"), default="auto", help="default: the browser's")
+    group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
 
 def options(args: argparse.Namespace, side: int | None = None) -> Options:
