@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
+import polars as pl
+
 from profiler.report import units
 from profiler.report.diff_tables import pair
 from profiler.report.html_kpis import Card
@@ -34,19 +36,22 @@ def _first(rows: Sides[Row]) -> Row:
     return found
 
 
-def card(base: RematReport, opt: RematReport) -> Card:
-    """Time that goes into re-runs, as a share of each side's step."""
+def cards(base: RematReport, opt: RematReport) -> list[Card]:
+    """Time that goes into re-runs, as a share of each side's step; nothing where neither side has any."""
     both = base, opt
+    if not any(side.rerun_calls_per_step or side.rerun_time_ps_per_step for side in both):
+        return []
     estimated = " (est.)" if any(side.kind == "compiled" for side in both) else ""
     scale = units.time_scale(side.rerun_time_ps_per_step for side in both)
     calls = " → ".join(units.number(side.rerun_calls_per_step) for side in both)
-    return Card(
+    found = Card(
         f"re-runs, share of the {base.unit}{estimated}",
         units.percent(base.fraction),
         units.percent(opt.fraction),
         f"{units.points(100 * (opt.fraction - base.fraction), 1)} points",
         note=f"{' → '.join(scale.show(side.rerun_time_ps_per_step) for side in both)} {scale.unit}, {calls} calls",
     )
+    return [found]
 
 
 def reruns_table(base: RematReport, opt: RematReport) -> Table:
@@ -98,6 +103,19 @@ def _per_layer(rows: Sides[RerunRow]) -> str:
     if any(row is not None and row.calls_per_layer is None for row in rows):
         return units.UNKNOWN
     return pair(*(row.calls_per_layer if row else 0 for row in rows))
+
+
+def reruns_frame(base: RematReport, opt: RematReport) -> pl.DataFrame:
+    """What runs again with the names of its ops: ``side``, then the fields of RerunRow; ``ops`` in one text."""
+    rows = [
+        (title, row.scope, row.family, row.calls_per_step, row.calls_per_layer, row.time_ps_per_step, row.fraction,
+         ", ".join(row.ops))
+        for title, side in _titled(base, opt)
+        for row in side.ops
+    ]  # fmt: skip
+    texts = dict.fromkeys(("side", "scope", "family"), pl.String)
+    numbers = dict.fromkeys(("calls_per_step", "calls_per_layer", "time_ps_per_step", "fraction"), pl.Float64)
+    return pl.DataFrame(rows, schema={**texts, **numbers, "ops": pl.String}, orient="row")
 
 
 def collectives_table(base: RematReport, opt: RematReport) -> Table:

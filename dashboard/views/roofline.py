@@ -1,0 +1,165 @@
+"""Roofline: how far the compute ops of both sides are from what their chip can do, and where the most time is lost."""
+
+from __future__ import annotations
+
+import polars as pl
+import streamlit as st
+
+from dashboard import elements, loading, plots_roofline, shell
+from dashboard.loading import Comparison, Side
+from dashboard.theme import palette
+from profiler import api
+from profiler.report import html_parts, roofline_diff, units
+from profiler.report.figures_roofline import ops_frame, roofline_figure
+from profiler.report.model import capped
+from profiler.report.wording import sides
+from profiler.results_efficiency import Roofline
+
+MOST_FAMILIES = 15
+DRAWN = {"both": "Both", "base": "Baseline", "opt": "Optimized"}
+Sides = tuple[tuple[str, Roofline], ...]
+
+
+def page(comparison: Comparison) -> None:
+    """The page."""
+    st.header("Roofline")
+    elements.estimate_banner(sides(comparison.diff))
+    base, opt = _rooflines(comparison)
+    elements.html(html_parts.facts(roofline_diff.fact_rows(base, opt), "Roof, MFU and HFU of both sides"))
+    both: Sides = (("baseline", base), ("optimized", opt))
+    missing = [title for title, result in both if result.ridge_flops_per_byte is None]
+    if len(missing) == len(both):
+        _without_roof(both)
+    elif missing:
+        elements.text(f"The {missing[0]} side has no roof: its peak or its HBM bandwidth is not known.")
+    drawn, families = _controls(both)
+    _figure(drawn, families)
+    st.subheader("Families")
+    table = roofline_diff.families_table(base, opt)
+    elements.table(capped(table, MOST_FAMILIES, "below"), title=False)
+    if len(table.rows) > MOST_FAMILIES:
+        with st.expander(f"All {len(table.rows)} families and phases"):
+            elements.table(table, title=False)
+    _ops(drawn, families)
+    for side, (title, result) in zip(comparison.sides, both, strict=True):
+        own = [note for note in result.warnings if note not in side.measured.summary.warnings]
+        elements.notes(own, f"Warnings about the roofline of the {title} recording")
+
+
+def _rooflines(comparison: Comparison) -> tuple[Roofline, Roofline]:
+    """Of both sides; a bandwidth that the chip table lacks can be given."""
+    base, opt = (loading.analysed(side, api.roofline) for side in comparison.sides)
+    if base.hbm_bytes_per_s and opt.hbm_bytes_per_s:
+        return base, opt
+    given = st.number_input(
+        "HBM bandwidth, GB/s per device", min_value=1.0, value=None, step=100.0, key="roofline_gbps",
+        bind="query-params", help="For devices that the chip table lacks; the peak is set on the left", width=320,
+    )  # fmt: skip
+
+    def told(side: Side, result: Roofline) -> Roofline:
+        known = result.hbm_bytes_per_s or not given
+        return result if known else api.roofline(side.measured, hbm_gb_per_s=given)
+
+    return told(comparison.base, base), told(comparison.opt, opt)
+
+
+def _without_roof(both: Sides) -> None:
+    lacking = []
+    if any(result.peak_tflops is None for _, result in both):
+        lacking.append("peak (Peak TFLOP/s on the left)")
+    if any(result.hbm_bytes_per_s is None for _, result in both):
+        lacking.append("HBM bandwidth (the field above)")
+    elements.empty(
+        f"There is no roof: the chip table lacks these devices' {' and '.join(lacking)}.",
+        "With both given, each op has a bound, a distance to the roof and a wasted time. A CPU has no peak of its own.",
+    )
+
+
+def _controls(both: Sides) -> tuple[Sides, tuple[str, ...]]:
+    """The sides that are drawn and listed, and the families; none chosen is all of them."""
+    left, right = st.columns([1, 2], vertical_alignment="bottom")
+    with left:
+        side = st.segmented_control(
+            "Side", list(DRAWN), default="both", required=True, format_func=DRAWN.__getitem__, key="roofline_side",
+            bind="query-params",
+        )  # fmt: skip
+    spent: dict[str, float] = {}
+    for _, result in both:
+        for row in result.families:
+            spent[row.family] = max(spent.get(row.family, 0.0), row.time_ps_per_step)
+    with right:
+        families = st.multiselect(
+            "Families", sorted(spent, key=lambda family: -spent[family]), key="roofline_family", bind="query-params",
+            placeholder="All families",
+        )  # fmt: skip
+    drawn = tuple(each for each in both if side == "both" or each[0].startswith(str(side)))
+    return drawn, tuple(families)
+
+
+def _figure(drawn: Sides, families: tuple[str, ...]) -> None:
+    figure = roofline_figure(drawn, families)
+    if figure is None:
+        if any(result.ops for _, result in drawn):
+            elements.empty(
+                "No op can be placed: of none are FLOPs and bytes both known and above 0.",
+                "TPU recordings hold both for every op; CPU and GPU recordings often hold neither.",
+            )
+        return
+    elements.text(
+        "Hollow and grey is the baseline, filled and blue the optimized side; the symbol is the family, the area the "
+        "time. The further below the roof, the more of the time is wasted. A click on a family hides it."
+    )
+    roofs = "; ".join(f"{title}: {roof.text()}" for title, roof in figure.roofs) or "no roof is known"
+    counts = ", ".join(f"{len(side.points)} ops of the {side.title} side" for side in figure.sides)
+    elements.plot(plots_roofline.roofline(figure, palette()), "roofline", f"Roofline with {counts}. {roofs}.")
+    missing = [text for text in (side.missing() for side in figure.sides) if text]
+    if missing:
+        elements.text(f"Not in the drawing, but in the tables: {'; '.join(missing)}.")
+    left_out = [
+        f"{title}: {', '.join(f'{row.category} {units.duration(row.time_ps_per_step)}' for row in result.left_out)}"
+        for title, result in drawn
+        if result.left_out
+    ]
+    if left_out:
+        elements.text(f"Without a roof here, so nowhere on this page: {'; '.join(left_out)} (exposed).")
+
+
+def _ops(drawn: Sides, families: tuple[str, ...]) -> None:
+    frame = ops_frame(drawn, families)
+    st.subheader("Ops, most wasted time first")
+    if frame.is_empty():
+        elements.empty("No compute op ran.")
+        return
+    left, right = st.columns([5, 1], vertical_alignment="center")
+    with left:
+        elements.text(f"{frame.height} ops; ops that differ in their numbers only, one per layer, are one row.")
+    with right:
+        elements.downloads("roofline", lambda: frame, "roofline-file")
+    estimated = any(result.kind == "compiled" for _, result in drawn)
+    st.dataframe(
+        _shown(frame, " (est.)" if estimated else ""),
+        hide_index=True,
+        height=min(420, 38 + 35 * frame.height),
+        key="roofline-ops",
+        alt="Ops with their time, bound, distance to the roof and wasted time",
+    )
+
+
+def _shown(frame: pl.DataFrame, est: str) -> pl.DataFrame:
+    """The columns that people read, in their units."""
+    return frame.select(
+        pl.col("side", "op", "family", "phase"),
+        (pl.col("wasted_time_ps_per_step") / 1e9).round(4).alias(f"wasted ms{est}"),
+        (pl.col("time_ps_per_step") / 1e9).round(4).alias(f"time ms{est}"),
+        pl.col("calls_per_step").round(3).alias("calls"),
+        pl.col("bound"),
+        (pl.col("roof_fraction") * 100).round(1).alias("of roof %"),
+        pl.col("flops_per_byte").round(3).alias("FLOP/byte"),
+        pl.col("tflops_per_s").round(3).alias("TFLOP/s"),
+        pl.col("gb_per_s").round(1).alias("GB/s"),
+        pl.col("source"),
+    )
+
+
+if __name__ == "__main__":
+    shell.show(page)
