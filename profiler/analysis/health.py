@@ -202,7 +202,12 @@ def _presence(trace: Trace) -> tuple[Presence, ...]:
             "XLA Modules line",
             "idle time between programs may look like that within one",
         ),
-        row("HLO programs", trace.programs, f"{len(trace.programs)}", "no dataflow, no memory plan, fewer shapes"),
+        row(
+            "HLO programs",
+            trace.programs,
+            f"{len(trace.programs)} of them",
+            "no dataflow, no memory plan, fewer shapes",
+        ),
         row(
             "memory plan",
             plans,
@@ -215,7 +220,7 @@ def _presence(trace: Trace) -> tuple[Presence, ...]:
             "HBM over the schedule",
             "the static peak is all that is allocated",
         ),
-        row("allocator events", events, f"{events:,}", "no measured peak, and none of the process's life"),
+        row("allocator events", events, f"{events:,} of them", "no measured peak, and none of the process's life"),
         row("run info", info, _config_or_trace(trace), "no model FLOPs and tokens but those on the command line"),
         row("knobs", knobs, f"{len(knobs)} keys", "a change cannot be tied to the key that made it"),
         row("mesh", mesh, mesh, "collectives have no axis"),
@@ -237,7 +242,8 @@ def _versions(trace: Trace) -> dict[str, str]:
     """Of the trace and of its run info, under one spelling."""
     stated = (trace.run_info or {}).get("versions")
     found = {str(key): str(value) for key, value in stated.items()} if isinstance(stated, dict) else {}
-    return found | {key.removesuffix("_version"): value for key, value in sorted(trace.versions.items())}
+    carried = {key.removesuffix("_version"): value for key, value in sorted(trace.versions.items())}
+    return found | {key: value for key, value in carried.items() if value != key}  # "cpu" of "cpu" says nothing
 
 
 def _assumptions(measured: Measured) -> tuple[Assumption, ...]:

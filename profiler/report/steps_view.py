@@ -1,0 +1,107 @@
+"""The steps of both sides in words and as tables; the figures are in ``figures_steps`` and ``figures_devices``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler.analysis.stepspread import DeviceSteps
+from profiler.report import units
+from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label, name
+from profiler.report.wording import sides
+from profiler.results import Diff, Note, Summary
+
+# Warnings that are about the steps themselves.
+CODES = (
+    "slow_first_step", "uneven_steps", "steps_dropped", "no_steps", "devices_without_steps", "few_steps",
+    "mostly_idle", "unit_differs", "noise_unknown",
+)  # fmt: skip
+
+
+def steps_text(diff: Diff) -> str:
+    """The change of the mean step, whatever work a step is."""
+    base, opt = (side.steps for _, side in sides(diff))
+    if base.unit != opt.unit:
+        return f"The baseline is timed per {base.unit}, the optimized side per {opt.unit}"
+    scale = units.time_scale((base.mean_ps, opt.mean_ps))
+    ratio = opt.mean_ps / base.mean_ps if base.mean_ps else None
+    times = f"{scale.show(base.mean_ps)} → {scale.show(opt.mean_ps)} {scale.unit} ({units.change(ratio)})"
+    estimated = [title for title, side in sides(diff) if side.kind == "compiled"]
+    words = "both estimates" if len(estimated) == 2 else f"{estimated[0]} estimated" if estimated else ""
+    return f"Mean {base.unit} {times}" + (f", {words}" if words else "")
+
+
+def steps_table(diff: Diff) -> Table:
+    """How many steps each side has, how they were found and how they spread."""
+    base, opt = diff.baseline, diff.optimized
+    scale = units.time_scale(each for side in (base, opt) for each in (side.steps.mean_ps, side.steps.p90_ps))
+    rows: list[tuple[str, Cell, Cell, Cell]] = [
+        ("found by", name(base.steps.source), name(opt.steps.source), label("")),
+        ("how many", label(f"{base.steps.count:,}"), label(f"{opt.steps.count:,}"), label("")),
+        *(
+            (f"{title} {scale.unit}", *_times(base, opt, field, scale))
+            for title, field in (
+                ("mean", "mean_ps"),
+                ("median", "median_ps"),
+                ("10th percentile", "p10_ps"),
+                ("90th percentile", "p90_ps"),
+            )
+        ),
+        ("busy", label(units.percent(base.busy_fraction)), label(units.percent(opt.busy_fraction)), label("")),
+    ]
+    if base.tokens_per_s or opt.tokens_per_s:
+        change = opt.tokens_per_s / base.tokens_per_s if opt.tokens_per_s and base.tokens_per_s else None
+        before, after = (label(units.grouped(side.tokens_per_s)) for side in (base, opt))
+        rows.append(("tokens/s per device", before, after, delta(units.change(change), (change or 1.0) - 1, False)))
+    return Table(
+        "Steps of both sides",
+        (Column("", numeric=False), Column(_title("baseline", base)), Column(_title("optimized", opt)), Column("Δ")),
+        tuple((label(title, STRONG if title.startswith("mean") else ""), *cells) for title, *cells in rows),
+    )
+
+
+def _title(side: str, summary: Summary) -> str:
+    return f"{side} (est.)" if summary.kind == "compiled" else side
+
+
+def _times(base: Summary, opt: Summary, field: str, scale: units.Scale) -> tuple[Cell, Cell, Cell]:
+    before, after = (getattr(side.steps, field) for side in (base, opt))
+    if field != "mean_ps" and base.steps.count < 2 and opt.steps.count < 2:
+        return label("–", DIM), label("–", DIM), label("")
+    return (
+        label(scale.show(before)),
+        label(scale.show(after)),
+        delta(units.change(after / before if before else None), after - before),
+    )
+
+
+def steps_notes(diff: Diff) -> tuple[tuple[str, Note], ...]:
+    """(side or "comparison", warning) of everything that is said about steps."""
+    found = [("comparison", note) for note in diff.warnings if note.code in CODES]
+    found += [(title, note) for title, side in sides(diff) for note in side.warnings if note.code in CODES]
+    return tuple(found)
+
+
+def devices_table(title: str, devices: Sequence[DeviceSteps]) -> Table:
+    """Every device of one side, slowest mean first."""
+    scale = units.time_scale(each.most_ps for each in devices)
+    columns = ("mean", "median", "shortest", "longest")
+    return Table(
+        f"Devices of the {title} side",
+        (
+            Column("device", numeric=False),
+            Column("host", numeric=False),
+            Column("steps"),
+            *(Column(f"{each} {scale.unit}") for each in columns),
+            Column("busy"),
+        ),
+        tuple(
+            (
+                name(each.name),
+                name(each.host, DIM),
+                label(f"{each.count:,}"),
+                *(label(scale.show(time)) for time in (each.mean_ps, each.median_ps, each.least_ps, each.most_ps)),
+                label(units.percent(each.busy_ps / each.mean_ps if each.mean_ps else None)),
+            )
+            for each in sorted(devices, key=lambda each: -each.mean_ps)
+        ),
+    )
