@@ -99,10 +99,8 @@ def shown(value: float, scale: units.Scale) -> str:
     return f"{units.fixed(value, scale.decimals)} {scale.unit}"
 
 
-def metric(
-    figure: MetricFigure, colors: Palette, *, over: str, height: int = 240, difference: bool = False
-) -> go.Figure:
-    """Both sides' curves of one metric; with ``difference`` optimized − baseline below, step by step.
+def metric(figure: MetricFigure, colors: Palette, *, over: str, height: int, large: bool = False) -> go.Figure:
+    """Both sides' curves of one metric; a ``large`` figure has a legend, and optimized − baseline below, step by step.
 
     Args:
         figure: the metric.
