@@ -33,10 +33,11 @@ def memory_blocks(diff: Diff, top: int | None) -> list[Block]:
         return [Line("HBM at the static peak: the same on both sides, group by group.", DIM)]
     most = limit(top, DEFAULT_CHANGES)
     changes = _changes(found)
-    return [_group_deltas(found), changes if most is None else capped(changes, most, ALL_ROWS)]
+    return [groups_table(found), changes if most is None else capped(changes, most, ALL_ROWS)]
 
 
-def _group_deltas(found: MemoryDelta) -> Table:
+def groups_table(found: MemoryDelta) -> Table:
+    """Both static peaks by group, with what packing loses and what is left below the limit."""
     sums = [sum(row.baseline_bytes for row in found.groups), sum(row.optimized_bytes for row in found.groups)]
     scale = units.byte_scale(sums)
 

@@ -42,8 +42,8 @@ SMALL = 0.0005  # of the peak: shows as 0.0 %
 def memory_document(report: MemoryReport, top: int | None = None) -> Document:
     """The report as blocks; ``top`` rows per table, None for the default, 0 for all."""
     rows = limit(top, DEFAULT_ROWS)
-    blocks: list[Block] = [Facts(_facts(report))]
-    tables = [_groups(report), _stacks(report), _tensors(report)]
+    blocks: list[Block] = [Facts(memory_facts(report))]
+    tables = [groups_table(report), _stacks(report), _tensors(report)]
     blocks += [table if rows is None else capped(table, rows, ALL_ROWS) for table in tables if table.rows]
     if report.curve is not None:
         blocks.append(Preformatted(_curve_title(report), tuple(_curve(report.curve)), in_text=True))
@@ -55,7 +55,8 @@ def memory_document(report: MemoryReport, top: int | None = None) -> Document:
     return Document(f"profiler memory: {report.label}", tuple(blocks))
 
 
-def _facts(report: MemoryReport) -> tuple[tuple[str, Cell], ...]:
+def memory_facts(report: MemoryReport) -> tuple[tuple[str, Cell], ...]:
+    """Three peaks that are never mixed, the limit, what is left below it, and the host memory."""
     memory = report.memory
     kinds = dict.fromkeys(each.type or "unknown device" for each in report.devices)
     facts = [("file", name(report.file)), ("devices", label(f"{len(report.devices)} × {', '.join(kinds)}"))]
@@ -119,7 +120,14 @@ def _host(report: MemoryReport) -> str:
     return f"{text}, {units.size(max(peaks))} in the window" if peaks else text
 
 
-def _groups(report: MemoryReport) -> Table:
+def detail_tables(report: MemoryReport) -> list[Table]:
+    """What there is to say besides groups and tensors: each phase's highest point, stacks, programs, allocators."""
+    highest = [_highest(report.curve)] if report.curve is not None else []
+    return [table for table in (*highest, _stacks(report), _programs(report), _allocators(report)) if table.rows]
+
+
+def groups_table(report: MemoryReport) -> Table:
+    """What the static peak is for."""
     scale = units.byte_scale(row.bytes for row in report.groups)
     widest = max((row.fraction for row in report.groups), default=0.0) or 1.0
     ordered = sorted(report.groups, key=lambda row: -row.bytes)
