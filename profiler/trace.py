@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
+    from profiler.fleet import Fleet, Host
     from profiler.hlo import HloModule
     from profiler.results import Note
 
@@ -61,7 +62,8 @@ IN_FLIGHT = "in flight"  # the name of lane −1
 class Device:
     """One device of one file: the key is (file, host, plane), since two hosts both call theirs ``/device:TPU:0``.
 
-    ``peak_tflops`` is the chip's dense bf16 peak per JAX device; ``trace_peak_tflops`` what the trace itself says.
+    ``peak_tflops`` is the chip's dense bf16 peak per JAX device; ``trace_peak_tflops`` what the trace itself says;
+    ``host_index`` is the place of its file among Fleet.hosts.
     """
 
     index: int
@@ -74,6 +76,7 @@ class Device:
     peak_tflops: float | None = None
     trace_peak_tflops: float | None = None
     hbm_bytes: int | None = None
+    host_index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +118,24 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The steady steps of one device: (n, 2) int64 [start, end) in ps, and how they were found."""
+    """The steady steps of one device: (n, 2) int64 [start, end) in ps, and how they were found.
+
+    ``names`` are those of the marks that begin them, which are equal on all devices and hosts of a run (step numbers);
+    empty where steps are repeats of a program, and where nothing repeats.
+    """
 
     spans: np.ndarray
     source: str
     unit: str  # "step" | "run"
+    names: tuple[str, ...] = ()
+
+    def rows(self, steps: tuple[int | None, int | None] | None = None, skip_first: int = 0) -> slice:
+        """Which rows of ``spans`` --steps and --skip-first choose; a run is always whole."""
+        chosen = range(len(self.spans))
+        if self.unit == "step":
+            chosen = chosen[skip_first:]
+            chosen = chosen[slice(*steps)] if steps else chosen
+        return slice(chosen.start, chosen.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +179,7 @@ class Trace:
     says of the software that made it. ``idle_devices`` are planes without a compute op. ``modules`` are the programs'
     executions per device, None where the trace has no line of them. ``file_bytes`` are the sizes of ``files``,
     unpacked; ``configured`` the keys of the run info that come from a configuration file beside the trace.
+    ``hosts`` are all files of the side, ``run_fleet`` all their devices where only one of them is shown.
     """
 
     label: str
@@ -184,6 +201,21 @@ class Trace:
     modules: tuple[Marks | None, ...] = ()
     file_bytes: tuple[int, ...] = ()
     configured: frozenset[str] = frozenset()
+    hosts: tuple[Host, ...] = ()
+    run_fleet: Fleet | None = None
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """All devices of the side with their steps and where the time of each went; see profiler.fleet.
+
+        Where the run has several hosts and one device is shown, the others are in here too. Otherwise these are the
+        trace's devices, swept when first asked for.
+        """
+        if self.run_fleet is not None:
+            return self.run_fleet
+        from profiler.fleet import of_trace
+
+        return of_trace(self)
 
     @cached_property
     def op_table(self) -> pl.DataFrame:

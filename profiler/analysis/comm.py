@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from profiler import hardware
 from profiler.analysis.commfacts import Moved, mesh_of, moved
-from profiler.analysis.times import CATEGORIES, StepTimes, step_times
+from profiler.analysis.times import StepTimes, step_times
 from profiler.reduce.steps import REPEATS
+from profiler.reduce.sweep import CATEGORIES
 from profiler.results import (
     CommDelta,
     CommDeltaRow,

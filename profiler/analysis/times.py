@@ -18,17 +18,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from profiler.errors import UsageError
+from profiler.fleet import Group
 from profiler.reduce.steps import whole_recording
+from profiler.reduce.sweep import CATEGORIES, flying_category, group_times, groups_of, keys_and_ranks
 from profiler.results import Note
-from profiler.trace import Timeline, Trace, Windows
+from profiler.trace import Timeline, Trace
 from profiler.xplane import scan
 
-CATEGORIES = ("compute", "communication", "transfer", "wait", "compute")  # by sweep rank; loop control is compute
-TRANSFER_RANK = 2
 SLOW_START = 1.05
-
-
-Group = tuple[str, str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,12 @@ def step_times(
     """
     if whole:
         trace = replace(trace, windows=tuple(whole_recording(timeline) for timeline in trace.timelines))
-    chosen = [_select(windows, steps, skip_first) for windows in trace.windows]
+    chosen = [windows.spans[windows.rows(steps, skip_first)] for windows in trace.windows]
     if not any(len(spans) for spans in chosen):
         count = max((len(windows.spans) for windows in trace.windows), default=0)
         raise UsageError("no step is left", file=trace.label, remedy=f"there are {count} steady steps, from 0")
     rank = trace.ops["rank"].to_numpy()
-    groups, group_of = _groups(trace.ops)
+    groups, group_of = groups_of(trace.ops)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         swept = list(pool.map(lambda timeline, spans: _sweep(timeline, spans, rank, group_of), trace.timelines, chosen))
     kept, notes = _of_one_unit(trace, [index for index, spans in enumerate(chosen) if len(spans)])
@@ -138,13 +135,6 @@ def _slow_start(lengths: list[NDArray[np.float64]]) -> list[Note]:
     ]
 
 
-def _select(windows: Windows, steps: tuple[int | None, int | None] | None, skip_first: int) -> NDArray[np.int64]:
-    spans = windows.spans
-    if windows.unit == "run":
-        return spans
-    return spans[skip_first:][slice(*steps)] if steps else spans[skip_first:]
-
-
 def _sweep(
     timeline: Timeline, spans: NDArray[np.int64], rank: NDArray[np.uint8], group_of: NDArray[np.int32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -156,15 +146,12 @@ def _sweep(
     ops = len(rank)
     if not len(spans):
         return np.zeros(2 * ops + 1), np.zeros(ops), np.zeros(ops), np.zeros((0, int(group_of.max(initial=-1)) + 2))
-    in_flight = timeline.lane < 0
-    event_rank = rank[timeline.op]
-    event_rank = np.where(in_flight & ((event_rank < 1) | (event_rank > TRANSFER_RANK)), TRANSFER_RANK, event_rank)
-    key = np.where(in_flight, timeline.op + ops, timeline.op).astype(np.int32)
+    key, ranks = keys_and_ranks(timeline, rank)
     time = scan.sweep(
         timeline.start_ps,
         timeline.start_ps + timeline.duration_ps,
         key,
-        event_rank.astype(np.uint8),
+        ranks,
         timeline.lane,
         spans,
         np.zeros(len(spans), np.int32),
@@ -172,17 +159,7 @@ def _sweep(
         2 * ops,
     )[0]
     # Once more by group, step by step: ops by steps would be a table of any size.
-    grouped = scan.sweep(
-        timeline.start_ps,
-        timeline.start_ps + timeline.duration_ps,
-        group_of[key],
-        event_rank.astype(np.uint8),
-        timeline.lane,
-        spans,
-        np.arange(len(spans), dtype=np.int32),
-        len(spans),
-        int(group_of.max(initial=-1)) + 1,
-    )
+    grouped = group_times(timeline, spans, rank, group_of)
     position = np.searchsorted(spans[:, 0], timeline.start_ps, side="right") - 1
     inside = (position >= 0) & (timeline.start_ps < spans[np.maximum(position, 0), 1])
     count = len(spans)
@@ -190,25 +167,9 @@ def _sweep(
     inside |= (timeline.start_ps == spans[-1, 1]) & (timeline.duration_ps == 0)
     called = timeline.op[inside & timeline.counted]
     calls = np.bincount(called, minlength=ops) / count
-    own = inside & ~in_flight
+    own = inside & (timeline.lane >= 0)
     span = np.bincount(timeline.op[own], weights=timeline.duration_ps[own].astype(np.float64), minlength=ops) / count
     return time / count, calls.astype(np.float64), span, grouped
-
-
-def _flying_category(rank: int) -> str:
-    """What an op in flight beside others counts as."""
-    return CATEGORIES[rank] if 1 <= rank <= TRANSFER_RANK else "transfer"
-
-
-def _groups(ops: pl.DataFrame) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
-    """The groups of ops, and the group of every key of a sweep: ops, then ops in flight."""
-    ranks = ops["rank"].to_list()
-    places = list(zip(ops["family"].to_list(), ops["phase"].to_list(), strict=True))
-    keys: list[Group] = [(CATEGORIES[rank], *place) for rank, place in zip(ranks, places, strict=True)]
-    keys += [(_flying_category(rank), *place) for rank, place in zip(ranks, places, strict=True)]
-    numbers: dict[Group, int] = {}
-    of = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), np.int32, len(keys))
-    return tuple(numbers), of
 
 
 def _frame(
@@ -218,7 +179,7 @@ def _frame(
     here, flying = time[:ops], time[ops:]
     own = np.flatnonzero((here > 0) | (calls > 0) | (spans > 0))
     away = np.flatnonzero(flying > 0)
-    away_category = [_flying_category(value) for value in rank[away].tolist()]
+    away_category = [flying_category(value) for value in rank[away].tolist()]
     return pl.DataFrame(
         {
             "op_id": np.concatenate([own, away]).astype(np.int32),

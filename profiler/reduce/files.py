@@ -30,7 +30,7 @@ MAX_RECORDER_NOTES = 20
 
 @dataclass(frozen=True)
 class FilePart:
-    """One reduced file."""
+    """One reduced file. ``bytes`` is its size, unpacked; ``origin_ns`` the time that its spans count from."""
 
     file: str
     hosts: tuple[str, ...]
@@ -44,6 +44,7 @@ class FilePart:
     versions: Mapping[str, str]
     notes: tuple[Note, ...]
     bytes: int
+    origin_ns: int = 0
 
 
 def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
@@ -92,6 +93,7 @@ def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
             versions=_versions(tables),
             notes=(*notes, *more, *programs.notes),
             bytes=len(buffer),
+            origin_ns=origin_ns,
         )
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from profiler import hardware
 from profiler.errors import UnreadableError, UsageError
+from profiler.fleet import DAMAGED, READ, Host
 from profiler.hlo import HloModule
 from profiler.reduce import tpu
 from profiler.reduce.files import FilePart
@@ -21,7 +22,7 @@ from profiler.reduce.part import DevicePart
 from profiler.reduce.steps import drawn, windows
 from profiler.results import Note
 from profiler.runinfo import flat
-from profiler.trace import AllocatorPeaks, Device, Trace
+from profiler.trace import AllocatorPeaks, Device, Trace, Windows
 from profiler.xplane.locate import Recording, Side
 
 MOST_KEYS = 3  # named in a warning
@@ -42,7 +43,7 @@ def merge(
     programs: dict[tuple[str, str], HloModule] = {}
     offset = 0
     known: list[str] = []
-    for recording, part in parts:
+    for at, (recording, part) in enumerate(parts):
         prefix = "/".join([recording.name] * several_runs + [part.hosts[0]] * several_hosts)
         notes += part.notes
         frames.append(part.ops.with_columns(op_id=(pl.col("op_id") + offset).cast(pl.Int32)))
@@ -55,7 +56,7 @@ def merge(
             known.append(name)
             if device is not None and device.lower() not in (name.lower(), each.name.lower()):
                 continue
-            described = _device(len(devices), name, part, each)
+            described = describe(len(devices), name, part, each, at)
             sums.append(
                 each.sums.select(
                     pl.lit(described.index, pl.Int32).alias("device"),
@@ -67,14 +68,12 @@ def merge(
             )
             devices.append(described)
             if timelines:
-                found = drawn(each.steps) if _is_compiled(part.run_info) else None
-                if found is None:
-                    found, more = windows(each.timeline, part.ops, each.steps, part.annotations, each.modules, modules)
-                    notes += more
+                found, more = device_windows(part, each, modules)
+                notes += more
                 steps.append(found)
                 executions.append(each.modules)
                 lines.append(replace(each.timeline, op=(each.timeline.op + offset).astype(np.int32)))
-        idle += [_device(-1, each.name, part, each) for each in part.idle]
+        idle += [describe(-1, each.name, part, each, at) for each in part.idle]
         offset += part.ops.height
     if not devices:
         if known:
@@ -90,7 +89,7 @@ def merge(
     return Trace(
         label=side.label,
         files=tuple(part.file for _, part in parts),
-        kind="compiled" if _is_compiled(run_info) else "recorded",
+        kind="compiled" if is_compiled(run_info) else "recorded",
         devices=tuple(devices),
         idle_devices=tuple(idle),
         ops=pl.concat(frames),
@@ -105,10 +104,35 @@ def merge(
         recordings=len(side.recordings),
         modules=tuple(executions),
         file_bytes=tuple(part.bytes for _, part in parts),
+        hosts=tuple(host_of(part, side.recordings.index(recording)) for recording, part in parts),
     )
 
 
-def _is_compiled(run_info: Mapping[str, Any] | None) -> bool:
+def device_windows(part: FilePart, device: DevicePart, modules: Mapping[str, HloModule]) -> tuple[Windows, list[Note]]:
+    """The steady steps of one device of a file; ``modules`` are the file's programs."""
+    found = device.windows or (drawn(device.steps) if is_compiled(part.run_info) else None)
+    if found is not None:
+        return found, []
+    return windows(device.timeline, part.ops, device.steps, part.annotations, device.modules, modules)
+
+
+def host_of(part: FilePart, recording: int) -> Host:
+    """What is known of a host whose file was read."""
+    damage = next((note.message for note in part.notes if note.code in DAMAGE_CODES), None)
+    return Host(
+        name=part.hosts[0],
+        file=part.file,
+        recording=recording,
+        status=DAMAGED if damage else READ,
+        why=damage,
+        bytes=part.bytes,
+        origin_ns=part.origin_ns,
+        allocator=part.allocator,
+    )
+
+
+def is_compiled(run_info: Mapping[str, Any] | None) -> bool:
+    """Whether a profile was laid out from a compile."""
     return run_info is not None and run_info.get("kind") == "compiled"
 
 
@@ -154,7 +178,8 @@ def _difference(one: FilePart, other: FilePart) -> str | None:
     return None
 
 
-def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:
+def describe(index: int, name: str, part: FilePart, each: DevicePart, host_index: int) -> Device:
+    """A device as the trace has it."""
     stats = dict(each.stats)
     chip, kind = hardware.of_plane(each.platform, stats)
     trace_peak = tpu.type_and_peak(stats)[1] if each.platform == "tpu" else None
@@ -170,6 +195,7 @@ def _device(index: int, name: str, part: FilePart, each: DevicePart) -> Device:
         peak_tflops=chip.peak_tflops if chip else None,
         trace_peak_tflops=trace_peak,
         hbm_bytes=chip.hbm_bytes if chip else (memory if isinstance(memory, int) and memory > 0 else None),
+        host_index=host_index,
     )
 
 

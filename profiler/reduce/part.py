@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from profiler.errors import UnreadableError
 from profiler.hlo import HloModule, parse
 from profiler.results import Note
-from profiler.trace import OP_SUMS_COLUMNS, Marks, Timeline
+from profiler.trace import OP_SUMS_COLUMNS, Marks, Timeline, Windows
 
 
 @dataclass(eq=False)
 class DevicePart:
-    """One device of one file. ``sums`` has the columns of OP_SUMS_COLUMNS without ``device``."""
+    """One device of one file. ``sums`` has the columns of OP_SUMS_COLUMNS without ``device``.
+
+    ``windows`` are its steady steps where they are known already; else they are found from the other fields.
+    """
 
     name: str
     plane: str
@@ -30,6 +33,7 @@ class DevicePart:
     modules: Marks | None = None
     damaged: int = 0
     resorted: bool = False
+    windows: Windows | None = None
 
 
 @dataclass

@@ -8,6 +8,8 @@ unit: "run".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -29,7 +31,8 @@ def drawn(steps: Marks | None) -> Windows | None:
     if steps is None or not (steps.end_ps > steps.start_ps).any():
         return None
     keep = steps.end_ps > steps.start_ps
-    return Windows(np.stack([steps.start_ps[keep], steps.end_ps[keep]], axis=1), STEPS_LINE, "step")
+    spans = np.stack([steps.start_ps[keep], steps.end_ps[keep]], axis=1)
+    return Windows(spans, STEPS_LINE, "step", _names(steps, spans))
 
 
 def windows(
@@ -38,7 +41,7 @@ def windows(
     steps: Marks | None,
     annotations: Marks | None,
     modules: Marks | None,
-    programs: dict[str, HloModule],
+    programs: Mapping[str, HloModule],
 ) -> tuple[Windows, list[Note]]:
     """The steady steps of one device.
 
@@ -66,8 +69,14 @@ def windows(
         if len(spans):
             if dropped:
                 notes.append(Note("steps_dropped", dropped))
-            return Windows(spans, source, "step"), notes
+            return Windows(spans, source, "step", () if source == REPEATS else _names(marks, spans)), notes
     return whole_recording(timeline), notes
+
+
+def _names(marks: Marks, spans: NDArray[np.int64]) -> tuple[str, ...]:
+    """The names of the marks that begin the spans."""
+    at = dict(zip(reversed(marks.start_ps.tolist()), reversed(marks.names), strict=True))
+    return tuple(at[start] for start in spans[:, 0].tolist())
 
 
 def whole_recording(timeline: Timeline) -> Windows:
@@ -120,7 +129,7 @@ def _dominant_module(modules: Marks | None) -> Marks | None:
     return Marks(modules.start_ps[chosen], modules.end_ps[chosen], (list(codes)[totals.argmax()],) * int(chosen.sum()))
 
 
-def _executions(timeline: Timeline, ops: pl.DataFrame, programs: dict[str, HloModule]) -> Marks | None:
+def _executions(timeline: Timeline, ops: pl.DataFrame, programs: Mapping[str, HloModule]) -> Marks | None:
     """Executions of the dominant program without a module line: by run id, else by an op that runs once in each."""
     program_of_op = ops["program_id"].to_list()
     codes = {name: code for code, name in enumerate(dict.fromkeys(program_of_op))}
