@@ -1,7 +1,7 @@
 """From what a user typed to the files of one recording.
 
-A PATH is an .xplane.pb file, the same gzipped, a run folder (one file per host), a log folder (its latest run), any of
-them as ``label=PATH``, or several recordings of one side joined by commas.
+A PATH is an .xplane.pb file, the same gzipped, a run folder (one file per host), a log folder (its latest run), a
+reduced run, any of them as ``label=PATH``, or several recordings of one side joined by commas.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from pathlib import Path
 from profiler.errors import UnreadableError
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
+MANIFEST = "manifest.json"
+REDUCED = "profiler reduced run"  # the format that the manifest names, in its first bytes
 _LABEL = re.compile(r"(?P<label>[^=/\\:]+)=(?P<path>.+)", re.DOTALL)
 RUN_NAME = re.compile(r"\d{4}_\d{2}_\d{2}[_-]\d{2}_\d{2}_\d{2}.*")
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The files of one run, one per host."""
+    """The files of one run, one per host; of a reduced run its folder alone."""
 
     name: str
     files: tuple[Path, ...]
@@ -104,8 +106,19 @@ def host_name(file: Path) -> str:
     return file.stem
 
 
+def is_reduced(path: Path) -> bool:
+    """Whether a path is what ``profiler reduce`` wrote; see profiler.reduced."""
+    try:
+        with (path / MANIFEST).open("rb") as file:
+            return REDUCED.encode() in file.read(64)
+    except (OSError, ValueError):
+        return False
+
+
 def _recording(path: Path) -> Recording:
     try:
+        if is_reduced(path):
+            return Recording(path.stem, (path,))
         if path.is_dir():
             return _run(path)
         if not path.exists():
