@@ -11,6 +11,7 @@ import streamlit as st
 
 from profiler.errors import ProfilerError
 from profiler.report import html_parts, units
+from profiler.report.csv_ import frame_csv
 from profiler.report.model import Block, Table
 from profiler.results import Note, Summary
 
@@ -79,7 +80,7 @@ def downloads(name: str, frame: Callable[[], pl.DataFrame], key: str) -> None:
     """Buttons for a table as CSV, JSON and parquet; the file is made when it is asked for."""
     with st.popover("Download", icon=":material/download:"):
         for kind, mime, make in (
-            ("CSV", "text/csv", lambda: frame().write_csv().encode()),
+            ("CSV", "text/csv", lambda: frame_csv(frame()).encode()),
             ("JSON", "application/json", lambda: frame().write_json().encode()),
             ("parquet", "application/vnd.apache.parquet", lambda: _parquet(frame())),
         ):

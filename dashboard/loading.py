@@ -101,6 +101,20 @@ def analysed(side: Side, analysis: Callable[[Measured], Result]) -> Result:
     return found
 
 
+def compared(comparison: Comparison, analysis: Callable[[Measured, Measured, Diff], Result]) -> Result:
+    """What an analysis says of both sides and their diff, such as ``oprows.op_rows``; kept like everything else.
+
+    Args:
+        comparison: what is compared, and how.
+        analysis: a named function of a module (its name is part of the key).
+    """
+    base, opt = comparison.sides
+    labelled = [side.measured.trace.label for side in comparison.sides]
+    key = f"{base.key}|{opt.key}|{labelled}|{base.options}|{analysis.__module__}.{analysis.__qualname__}"
+    found: Result = _compared(key, analysis, base.measured, opt.measured, comparison.diff)
+    return found
+
+
 def fingerprint(path: str) -> str:
     """The content of all files that a PATH names, in few characters.
 
@@ -156,6 +170,13 @@ def _ladder(key: str, _sides: Sequence[Measured], _options: Sequence[Options]) -
 @st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
 def _analysed(key: str, _analysis: Callable[[Measured], Any], _measured: Measured) -> Any:
     return _analysis(_measured)
+
+
+@st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
+def _compared(
+    key: str, _analysis: Callable[[Measured, Measured, Diff], Any], _base: Measured, _opt: Measured, _found: Diff
+) -> Any:
+    return _analysis(_base, _opt, _found)
 
 
 def _labelled(measured: Measured, label: str) -> Measured:

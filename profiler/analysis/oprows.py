@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from profiler.compare.align import Members
     from profiler.results import Diff
 
+ORDERS = {
+    "changed time": pl.col("delta_time_ps").abs(),
+    "wasted time": pl.col("wasted_time_ps"),
+    "optimized time": pl.col("optimized_time_ps"),
+    "baseline time": pl.col("baseline_time_ps"),
+    "calls": pl.max_horizontal("baseline_calls", "optimized_calls"),
+}
+
 
 def op_rows(baseline: Measured, optimized: Measured, diff: Diff, rows: Sequence[Members] | None = None) -> pl.DataFrame:
     """``diff.ops`` with the columns that a table of it needs; same rows, same order.
@@ -55,6 +63,11 @@ def select(
         found = [pl.col(name).str.to_lowercase().str.contains(needle, literal=True).fill_null(False) for name in places]
         kept &= pl.any_horizontal(found)
     return table.filter(kept)
+
+
+def ordered(rows: pl.DataFrame, by: str) -> pl.DataFrame:
+    """The rows, largest first: by one of ORDERS; equal ones as they were, the unknown last."""
+    return rows.sort(ORDERS[by], descending=True, nulls_last=True, maintain_order=True)
 
 
 def totals(rows: pl.DataFrame, diff: Diff) -> OpTotals:

@@ -33,7 +33,7 @@ def summary_csv(summary: Summary) -> str:
 
 def ops_csv(table: OpTable, top: int | None = None) -> str:
     """The per-op table."""
-    return _frame(table.ops, top)
+    return frame_csv(table.ops, top)
 
 
 def rows_csv(kind: type[Any], rows: Sequence[Any], top: int | None = None) -> str:
@@ -44,7 +44,7 @@ def rows_csv(kind: type[Any], rows: Sequence[Any], top: int | None = None) -> st
 
 def diff_csv(diff: Diff, top: int | None = None) -> str:
     """The matched ops of both sides; the split of the delta is in the JSON."""
-    return _frame(diff.ops, top)
+    return frame_csv(diff.ops, top)
 
 
 def ladder_csv(ladder: Ladder) -> str:
@@ -60,7 +60,8 @@ def peaks_csv() -> str:
     return _write(tuple(chips[0]), ({**chip, "sources": " ".join(chip["sources"])} for chip in chips))
 
 
-def _frame(frame: pl.DataFrame, top: int | None) -> str:
+def frame_csv(frame: pl.DataFrame, top: int | None = None) -> str:
+    """Any table, its first ``top`` rows."""
     return _write(tuple(frame.columns), frame.head(top or frame.height).iter_rows(named=True))
 
 
