@@ -27,7 +27,8 @@ def layout(colors: Palette, height: int, **more: Any) -> dict[str, Any]:
     """What all figures share."""
     return {
         "height": height,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 36},
+        "margin": {"l": 8, "r": 8, "t": 30, "b": 36},  # the buttons have the top to themselves
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": colors.muted, "activecolor": colors.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": FONT, "size": 13, "color": colors.ink},
