@@ -49,7 +49,7 @@ def steps(figure: StepsFigure, colors: Palette) -> go.Figure:
             font={"size": 12, "color": style["color"]},
         )  # fmt: skip
     drawn.update_layout(layout(colors, 380, showlegend=True, legend=LEGEND, hovermode="closest"))
-    drawn.update_layout(margin={"t": TOP})
+    drawn.update_layout(margin={"t": TOP}, modebar={"bgcolor": "rgba(0,0,0,0)"})
     drawn.update_yaxes(axis(colors, range=[low, high], fixedrange=True))
     drawn.update_yaxes(title={"text": f"step, {figure.scale.unit}", "font": {"size": 12, "color": colors.dim}}, col=1)
     drawn.update_xaxes(axis(colors, "step of the recording, from 0", showgrid=False, tickformat="d"), col=1)
@@ -86,11 +86,11 @@ def spread(figure: SpreadFigure, colors: Palette) -> go.Figure:
         xaxis=axis(colors, f"step, {figure.scale.unit}: mean, and 10th to 90th percentile"),
         yaxis=axis(
             colors, tickvals=list(range(len(names))), ticktext=[words(row.name, 40) for row in figure.rows],
-            range=[len(names) - 0.5, -0.5], fixedrange=True, showgrid=False, automargin=True,
+            range=[len(names) - 0.5, -0.5], fixedrange=True, showgrid=False, zeroline=False, automargin=True,
             tickfont={"color": colors.ink, "size": 13},
         ),
     )  # fmt: skip
-    drawn.update_layout(margin={"t": TOP})
+    drawn.update_layout(margin={"t": TOP}, modebar={"bgcolor": "rgba(0,0,0,0)"})
     return drawn
 
 
@@ -136,7 +136,7 @@ def metric(figure: MetricFigure, colors: Palette, *, over: str, height: int, lar
         )  # fmt: skip
         drawn.update_yaxes(axis(colors, "difference", tickformat=".1e", nticks=4, exponentformat="e"), row=2, col=1)
     drawn.update_layout(layout(colors, height, showlegend=large, legend=LEGEND, hovermode="closest"))
-    drawn.update_layout(margin={"t": TOP})
+    drawn.update_layout(margin={"t": TOP}, modebar={"bgcolor": "rgba(0,0,0,0)"})
     drawn.update_yaxes(axis(colors, words(figure.title, 60) if large else "", nticks=6), row=1, col=1)
     if not large:
         drawn.add_annotation(

@@ -9,10 +9,11 @@ import streamlit as st
 
 from dashboard import elements, loading, shell
 from dashboard.loading import Comparison
+from dashboard.warned import warnings
 from profiler import api
 from profiler.analysis.grades import CARE, NO, NOTHING, YES
 from profiler.analysis.remedies import problems
-from profiler.report import diff_view, health_diff, html_parts, units
+from profiler.report import diff_view, health_diff, units
 from profiler.report.health_diff import Sides
 from profiler.report.wording import sides
 from profiler.results_health import Grade
@@ -92,11 +93,11 @@ def _problems(comparison: Comparison, shown: Sides) -> None:
     for title, health in shown:
         own = diff_view.side_warnings(diff, told[title]) if title in told else None
         about.append((title, health.problems if own is None else problems(own)))
-    found = health_diff.problem_items(about)
+    found = health_diff.warned(about)
     if not found:
         elements.text("No warnings: nothing is lost that the files tell of.")
-    for group in found:
-        elements.html(f"<h3>{escape(group.title)}</h3>{html_parts.items(group)}")
+    for title, rows in found:
+        warnings(rows, title)
 
 
 if __name__ == "__main__":

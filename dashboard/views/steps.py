@@ -9,14 +9,15 @@ import streamlit as st
 from dashboard import elements, loading, plots_steps, shell
 from dashboard.loading import Comparison
 from dashboard.theme import palette
+from dashboard.warned import warnings
 from profiler.analysis.remedies import problems
 from profiler.analysis.stepspread import device_steps
+from profiler.compare.devicetime import busy_device_steps
 from profiler.report import diff_view, steps_view
 from profiler.report.figures_devices import spread_figure
 from profiler.report.figures_metrics import MetricFigure, metric_figures
 from profiler.report.figures_steps import steps_figure
-from profiler.report.health_diff import problem_items
-from profiler.report.html_parts import items
+from profiler.report.health_diff import warned
 from profiler.report.wording import sides
 from profiler.results import Diff
 
@@ -55,9 +56,8 @@ def _steps(diff: Diff) -> None:
         elements.plot(plots_steps.steps(figure, palette()), "steps-plot", described)
     else:
         elements.empty(*_why_no_steps(diff))
-    found = problem_items([(where, problems([note])) for where, note in steps_view.steps_notes(diff)])
-    for group in found:
-        elements.html(items(group))
+    for _, rows in warned([(where, problems([note])) for where, note in steps_view.steps_notes(diff)]):
+        warnings(rows)
     elements.table(steps_view.steps_table(diff), title=False)
 
 
@@ -77,7 +77,9 @@ def _why_no_steps(diff: Diff) -> tuple[str, str]:
 
 
 def _devices(comparison: Comparison) -> None:
-    base, opt = (loading.analysed(side, device_steps) for side in comparison.sides)
+    diff = comparison.diff
+    steps = busy_device_steps if steps_view.by_device_time(diff) else device_steps
+    base, opt = (loading.analysed(side, steps) for side in comparison.sides)
     figure = spread_figure(base, opt)
     if figure is None:
         return

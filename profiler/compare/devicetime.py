@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from profiler.analysis.stepspread import DeviceSteps, device_steps
 from profiler.analysis.summary import Measured
 from profiler.reduce.steps import REPEATS
 
@@ -19,6 +20,11 @@ MOSTLY_IDLE = 0.5
 def unmarked_and_idle(measured: Measured) -> bool:
     """Whether steps are repeats of a program with mostly idle time between."""
     return measured.times.source.startswith(REPEATS) and measured.summary.busy_fraction < MOSTLY_IDLE
+
+
+def busy_device_steps(measured: Measured) -> tuple[DeviceSteps, ...]:
+    """The steps of every device, as long as it was busy in them."""
+    return device_steps(without_idle(measured))
 
 
 def without_idle(measured: Measured) -> Measured:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from profiler.analysis.grades import NOTHING, YES
 from profiler.analysis.remedies import GROUPS
 from profiler.report import units
 from profiler.report.health_view import TITLES, percent, remedy_of, value_text
-from profiler.report.model import BAD, DIM, STRONG, Cell, Column, Items, Table, label, name
+from profiler.report.model import BAD, DIM, STRONG, Cell, Column, Table, label, name
 from profiler.results_health import Assumption, Coverage, Health, Presence, Problem
 
 Sides = Sequence[tuple[str, Health]]  # (baseline | optimized | recording, its health)
@@ -24,10 +25,9 @@ def verdict(sides: Sides) -> str:
         asked = [each.answer for each in health.grades if each.answer != NOTHING]
         counts.append(f"{asked.count(YES)} of {len(asked)}")
     if len(set(counts)) == 1:
-        where = " on both sides" if len(sides) > 1 else ""
-        return f"{counts[0]} questions about the figures have a plain yes{where}"
-    told = ", ".join(f"{count} of the {title}" for (title, _), count in zip(sides, counts, strict=True))
-    return f"Questions about the figures with a plain yes: {told}"
+        where = "the figures of both sides" if len(sides) > 1 else "its figures"
+        return f"A plain yes to {counts[0]} questions about {where}"
+    return f"A plain yes to {counts[0]} questions about the baseline's figures, {counts[1]} about the optimized side's"
 
 
 def facts_rows(sides: Sides) -> list[tuple[str, ...]]:
@@ -158,33 +158,37 @@ def devices_table(health: Health) -> Table:
     )
 
 
-def problem_items(found: Iterable[tuple[str, Sequence[Problem]]]) -> tuple[Items, ...]:
-    """Warnings in their groups, each once with all the places that it is about; only groups that have some.
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """One warning, what it is about ("baseline and optimized") and what helps, where the warning does not say so."""
+
+    message: str
+    about: str
+    remedy: str | None
+
+
+def warned(found: Iterable[tuple[str, Sequence[Problem]]]) -> tuple[tuple[str, tuple[Warned, ...]], ...]:
+    """(title of a group, its warnings), each once with all the places that it is about; only groups that have some.
 
     Args:
         found: (place, warnings), such as ("baseline", …), ("comparison", …).
     """
-    places: dict[Problem, list[str]] = {}
+    places: dict[Problem, dict[str, None]] = {}
     for place, each in found:
         for problem in each:
-            places.setdefault(problem, []).append(place)
-    return tuple(
-        Items(
+            places.setdefault(problem, {})[place] = None
+    groups = (
+        (
             TITLES[group],
             tuple(
-                (name(problem.message), (" and ".join(dict.fromkeys(where)), *_helps(problem)))
+                Warned(problem.message, " and ".join(where), remedy_of(problem))
                 for problem, where in places.items()
                 if problem.group == group
             ),
         )
         for group in GROUPS
-        if any(problem.group == group for problem in places)
     )
-
-
-def _helps(problem: Problem) -> tuple[str, ...]:
-    remedy = remedy_of(problem)
-    return (f"what helps: {remedy}",) if remedy else ()
+    return tuple((title, rows) for title, rows in groups if rows)
 
 
 def _joined(sides: Sides, rows: Callable[[Health], Sequence[Row]]) -> list[tuple[Row, ...]]:

@@ -30,6 +30,11 @@ def steps_text(diff: Diff) -> str:
     return f"Mean {base.unit} {times}" + (f", {words}" if words else "")
 
 
+def by_device_time(diff: Diff) -> bool:
+    """Whether the comparison is of device time alone, since the host's waiting fills most of the steps."""
+    return any(note.code == "mostly_idle" for note in diff.warnings)
+
+
 def steps_table(diff: Diff) -> Table:
     """How many steps each side has, how they were found and how they spread."""
     base, opt = diff.baseline, diff.optimized
