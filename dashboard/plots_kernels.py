@@ -60,6 +60,7 @@ def calls(figure: CallsFigure, colors: Palette) -> go.Figure:
     drawn.update_yaxes(
         axis(
             colors,
+            type="category",
             autorange="reversed",
             tickvals=names,
             ticktext=[_titled(row, colors) for row in figure.rows],

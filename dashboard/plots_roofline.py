@@ -45,18 +45,18 @@ def roofline(figure: RooflineFigure, colors: Palette) -> go.Figure:
                 )
             )
     drawn.update_layout(
-        layout(colors, 560),
+        layout(colors, 600),
         showlegend=True,
         legend={
             "orientation": "h",
             "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
+            "y": -0.13,
+            "yanchor": "top",
             "itemsizing": "constant",
             "bgcolor": "rgba(0,0,0,0)",
             "font": {"color": colors.ink, "size": 12},
         },
-        margin={"l": 8, "r": 8, "t": 8, "b": 40},
+        margin={"l": 8, "r": 8, "t": 8, "b": 96},
         xaxis=axis(colors, "FLOPs per byte of HBM traffic", **_log(figure.x)),
         yaxis=axis(colors, "TFLOP/s", **_log(figure.y)),
         hovermode="closest",
@@ -85,17 +85,16 @@ def _roof(drawn: go.Figure, title: str, roof: Roof, ends: tuple[float, float], c
         )
     )
     of = "" if title == "both" else f" ({title})"
-    drawn.add_vline(
-        x=roof.ridge,
-        line={"color": colors.muted, "dash": "dot", "width": 1},
-        annotation={
-            "text": f"ridge {units.number(roof.ridge, 3)} FLOP/byte{of}",
-            "font": {"color": colors.dim, "size": 12},
-            "y": 0.07 if dashed else 0.01,
-            "yanchor": "bottom",
-            "xanchor": "right",
-            "showarrow": False,
-        },
+    drawn.add_vline(x=roof.ridge, line={"color": colors.muted, "dash": "dot", "width": 1})
+    drawn.add_annotation(
+        x=math.log10(roof.ridge),
+        y=0.07 if dashed else 0.01,
+        yref="paper",
+        text=f"ridge {units.number(roof.ridge, 3)} FLOP/byte{of} ",
+        xanchor="right",
+        yanchor="bottom",
+        showarrow=False,
+        font={"color": colors.dim, "size": 12},
     )
     drawn.add_annotation(
         x=math.log10(high),

@@ -81,7 +81,7 @@ def _speed(attention: Diff) -> None:
     st.subheader("Blocks and layouts")
     differing = kernels_diff.tiles_table(attention)
     known = html_kernels.tiles_table(attention)
-    elements.table(differing, title=False)
+    elements.table(differing)
     if known.rows and not differing.rows:
         elements.text("Blocks and layouts are the same on both sides.")
     if known.rows:

@@ -8,7 +8,7 @@ from dashboard import elements, loading, plots_kernels, shell
 from dashboard.loading import Comparison
 from dashboard.theme import palette
 from profiler import api
-from profiler.report import html_parts, side_tables
+from profiler.report import html_parts, kernels_diff, side_tables
 from profiler.report.figures_kernels import calls_figure, cards, is_attention, is_grouped_matmul, only
 from profiler.report.variants_diff import tiles_table, variant_pairs, variants_table
 from profiler.report.wording import sides
@@ -40,7 +40,7 @@ def _matmuls(comparison: Comparison, matmuls: Diff) -> None:
         if figure.work:
             elements.text(figure.work)
         elements.plot(plots_kernels.calls(figure, palette()), "gmm-calls", figure.described())
-    elements.table(side_tables.kernels_table(matmuls), title=False)
+    elements.table(kernels_diff.kernels_table(matmuls), title=False)
     st.subheader("Tiles")
     pairs = [
         each

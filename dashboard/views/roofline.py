@@ -10,8 +10,8 @@ from dashboard.loading import Comparison, Side
 from dashboard.theme import palette
 from profiler import api
 from profiler.report import html_parts, roofline_diff, units
-from profiler.report.figures_roofline import ops_frame, roofline_figure
-from profiler.report.model import capped
+from profiler.report.figures_roofline import RooflineFigure, ops_frame, roofline_figure
+from profiler.report.model import Line, capped
 from profiler.report.wording import sides
 from profiler.results_efficiency import Roofline
 
@@ -112,16 +112,24 @@ def _figure(drawn: Sides, families: tuple[str, ...]) -> None:
     roofs = "; ".join(f"{title}: {roof.text()}" for title, roof in figure.roofs) or "no roof is known"
     counts = ", ".join(f"{len(side.points)} ops of the {side.title} side" for side in figure.sides)
     elements.plot(plots_roofline.roofline(figure, palette()), "roofline", f"Roofline with {counts}. {roofs}.")
+    elements.blocks(_remarks(figure, drawn))
+
+
+def _remarks(figure: RooflineFigure, drawn: Sides) -> list[Line]:
+    """What the drawing cannot show."""
     missing = [text for text in (side.missing() for side in figure.sides) if text]
-    if missing:
-        elements.text(f"Not in the drawing, but in the tables: {'; '.join(missing)}.")
     left_out = [
         f"{title}: {', '.join(f'{row.category} {units.duration(row.time_ps_per_step)}' for row in result.left_out)}"
         for title, result in drawn
         if result.left_out
     ]
-    if left_out:
-        elements.text(f"Without a roof here, so nowhere on this page: {'; '.join(left_out)} (exposed).")
+    above = [f"{side.above} ops of the {side.title} side" for side in figure.sides if side.above]
+    texts = (
+        (above, "Above the roof ({}): the bytes that the compiler counts are not all HBM traffic."),
+        (missing, "Not in the drawing, but in the tables: {}."),
+        (left_out, "Without a roof here, so nowhere in the drawing and the tables: {} (exposed)."),
+    )
+    return [Line(text.format("; ".join(found))) for found, text in texts if found]
 
 
 def _ops(drawn: Sides, families: tuple[str, ...]) -> None:

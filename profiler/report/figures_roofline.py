@@ -17,6 +17,7 @@ from profiler.results_efficiency import Roofline, RoofOp
 MOST_POINTS = 400
 MOST_FAMILIES = 7  # that have a symbol of their own
 OTHERS = "other families"
+ABOVE = 1.02  # of the roof; less is rounding and clocks
 MARGIN = 2.0  # of the axes, beyond the outermost point
 
 
@@ -71,6 +72,11 @@ class RoofSide:
             share = units.percent(op.roof_fraction, 0)
             lines.append(f"{op.bound}-bound, {share} of its roof, {units.duration(wasted)} wasted{est}")
         return (f"{self.title}: {lines[0]}", *lines[1:], *([op.source] if op.source else []))
+
+    @property
+    def above(self) -> int:
+        """How many of the points lie above their roof."""
+        return sum((op.roof_fraction or 0.0) > ABOVE for op in self.points)
 
     def missing(self) -> str | None:
         """What of the compute time has no place in the figure, in words."""

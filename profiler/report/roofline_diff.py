@@ -36,8 +36,8 @@ def families_table(base: Roofline, opt: Roofline) -> Table:
             Column(f"time {time.unit}{est}"),
             Column("bound", numeric=False),
             Column("of roof"),
-            Column(f"baseline wasted {time.unit}"),
-            Column(f"optimized wasted {time.unit}"),
+            Column(f"baseline wasted {time.unit}{est}"),
+            Column(f"optimized wasted {time.unit}{est}"),
         ),
         tuple(
             (

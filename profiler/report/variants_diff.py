@@ -66,14 +66,14 @@ def variant_pairs(base: Kernels, opt: Kernels) -> list[VariantPair]:
 def tiles_table(pairs: Sequence[VariantPair]) -> Table:
     """Tile by tile; phases with the same tiles share a row. What differs has an arrow and is bold."""
     rows: dict[tuple[Cell, ...], list[str]] = {}
-    keys = _keys(pairs)
-    for each in pairs:
+    keys, titles = _keys(pairs), [each.title for each in pairs]
+    for each in sorted(pairs, key=lambda each: titles.index(each.title)):
         cells = name(each.title), name(work_of(each.first.shape) or units.UNKNOWN), *(_tile(each, key) for key in keys)
         rows.setdefault(cells, []).append(each.first.phase or "–")
-    titles = "kernel", "matmul, k × n", *keys, "phases"
+    columns = "kernel", "matmul, k × n", *keys, "phases"
     return Table(
         "Tiles of both sides",
-        tuple(Column(title, numeric=False) for title in titles),
+        tuple(Column(title, numeric=False) for title in columns),
         tuple((*cells, label(", ".join(dict.fromkeys(phases)), DIM)) for cells, phases in rows.items()) if keys else (),
         caption="baseline → optimized where they differ; one value where they are the same",
     )
