@@ -44,19 +44,10 @@ def exposed_and_hidden(figure: CommFigure, colors: Palette) -> go.Figure:
     drawn.update_layout(
         plots.layout(
             colors,
-            110 + 46 * len(figure.kinds),
-            showlegend=True,
+            72 + 46 * len(figure.kinds),
             barmode="overlay",
-            legend={
-                "orientation": "h",
-                "y": 1.0,
-                "yanchor": "bottom",
-                "x": 0,
-                "xref": "container",
-                "traceorder": "normal",
-            },
         ),
-        margin={"l": 8, "r": 16, "t": 28, "b": 76},
+        margin={"l": 8, "r": 16, "t": 28, "b": 40},
         xaxis=plots.axis(colors, f"in flight, {figure.scale.unit}{est}", rangemode="tozero"),
         yaxis=plots.axis(
             colors,
@@ -75,3 +66,10 @@ def exposed_and_hidden(figure: CommFigure, colors: Palette) -> go.Figure:
         ),
     )
     return drawn
+
+
+def swatch_style(side: str, *, hidden: bool) -> str:
+    """What the bars of a side look like, as CSS for a swatch of a legend."""
+    color = f"var(--{'base' if side == 'baseline' else 'opt'})"
+    fill = f"repeating-linear-gradient(-45deg,{color} 0 1.5px,transparent 1.5px 5px)" if hidden else color
+    return f"display:inline-block;border:1px solid {color};background:{fill}"

@@ -39,7 +39,7 @@ def curves(figure: MemoryFigure, held: Mapping[str, MemoryCurve | None], colors:
         drawn.add_hline(
             figure.limit / scale.divisor,
             line={"color": colors.limit, "dash": "dot", "width": 1.5},
-            annotation={"text": words, "font": {"color": colors.limit}, "xanchor": "right", "yanchor": "top"},
+            annotation={"text": words, "font": {"color": colors.limit}, "x": 0, "xanchor": "left", "yanchor": "top"},
         )
     drawn.update_layout(
         plots.layout(colors, height, hovermode="closest", hoverdistance=40, barmode="overlay"),

@@ -9,7 +9,7 @@ from dashboard.loading import Comparison
 from dashboard.theme import palette
 from profiler import api
 from profiler.report import comm_pair, comm_view, html_parts, html_tables, units
-from profiler.report.figures_comm import CommFigure, comm_figure
+from profiler.report.figures_comm import comm_figure
 from profiler.report.model import Line, Table
 from profiler.report.wording import sides
 from profiler.results import CommReport
@@ -40,7 +40,12 @@ def _in_flight(comparison: Comparison) -> None:
     diff, figure = comparison.diff, comm_figure(comparison.diff)
     st.subheader("Exposed and hidden")
     if figure:
-        elements.text(_legend(figure))
+        smaller = f" Not drawn: {units.number(figure.smaller)} smaller." if figure.smaller else ""
+        elements.text(
+            f"Time in flight {figure.basis}. Exposed: no compute runs meanwhile, the step is that much longer. "
+            f"Hidden: behind compute.{smaller}"
+        )
+        elements.html(_legend())
         elements.plot(plots_comm.exposed_and_hidden(figure, palette()), "comm_in_flight", figure.text())
     blocks = comm_view.comm_blocks(diff, 0)
     for block in blocks:
@@ -52,12 +57,13 @@ def _in_flight(comparison: Comparison) -> None:
         elements.table(html_tables.marked(parts, diff))
 
 
-def _legend(figure: CommFigure) -> str:
-    smaller = f" Not drawn: {units.number(figure.smaller)} smaller." if figure.smaller else ""
-    return (
-        f"{figure.basis[:1].upper()}{figure.basis[1:]}. Filled is exposed: no compute runs meanwhile, the step is that "
-        f"much longer. Hatched is hidden behind compute.{smaller}"
-    )
+def _legend() -> str:
+    found = []
+    for side in ("baseline", "optimized"):
+        for part in ("exposed", "hidden"):
+            style = plots_comm.swatch_style(side, hidden=part == "hidden")
+            found.append(f'<li><i class="swatch" style="{style}"></i> {side}, {part}</li>')
+    return f'<ul class="legend">{"".join(found)}</ul>'
 
 
 def _each(base: CommReport, opt: CommReport) -> None:

@@ -147,6 +147,8 @@ def _groups(report: MemoryReport) -> None:
 
 def _table(frame: pl.DataFrame, sizes: dict[str, str], scale: units.Scale, key: str) -> None:
     """A table to scroll and sort; bytes in one unit."""
+    first = [name for name in ("change", "tensor") if name in frame.columns]
+    wide = {"tensor": 240, "part": 150}  # pixels; what is longer shows on a click
     st.dataframe(
         frame.with_columns(pl.col(name) / scale.divisor for name in sizes).with_columns(
             pl.col(pl.String).fill_null("")
@@ -154,11 +156,12 @@ def _table(frame: pl.DataFrame, sizes: dict[str, str], scale: units.Scale, key: 
         key=key,
         height=min(TALL, 36 * (frame.height + 1) + 3),
         hide_index=True,
+        column_order=[*first, *sizes, *(name for name in frame.columns if name not in (*first, *sizes))],
         column_config={
             name: st.column_config.NumberColumn(f"{title} {scale.unit}", format="%.3f") for name, title in sizes.items()
         }
         | {
-            name: st.column_config.TextColumn(name.replace("_", " "))
+            name: st.column_config.TextColumn(name.replace("_", " "), width=wide.get(name))
             for name, kind in frame.schema.items()
             if kind == pl.String
         },
