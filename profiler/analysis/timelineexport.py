@@ -32,7 +32,7 @@ def export(
         UsageError: a side has no such step.
     """
     roles = ROLES if len(sides) > 1 else (None,)
-    chosen = only or [(None, step)] * len(sides)
+    chosen: Sequence[tuple[int | None, Step]] = only or [(None, step)] * len(sides)
     return TimelineExport(
         tuple(_side(measured, role, *each) for measured, role, each in zip(sides, roles, chosen, strict=True)),
         tuple(dict.fromkeys(note for measured in sides for note in measured.summary.warnings)),
