@@ -9,23 +9,9 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from dashboard import elements, picker, shell, state, theme
+from dashboard.pages import PAGES, VIEWS, Page
 from dashboard.sources import Sources
 from profiler.errors import ProfilerError
-
-VIEWS = Path(__file__).parent / "views"
-PAGES = (
-    ("overview", "Overview", "speed"),
-    ("ops", "Ops", "table_rows"),
-    ("attention", "Attention & remat", "replay"),
-    ("gmm", "Grouped matmul", "grid_view"),
-    ("comm", "Communication", "swap_horiz"),
-    ("memory", "Memory", "memory"),
-    ("timeline", "Timeline", "view_timeline"),
-    ("roofline", "Roofline", "show_chart"),
-    ("steps", "Steps & loss", "stairs"),
-    ("runs", "Runs", "history"),
-    ("health", "Trace health", "health_and_safety"),
-)
 
 
 @st.cache_resource(show_spinner=False)
@@ -34,17 +20,22 @@ def _sources(paths: tuple[str, ...]) -> Sources:
     return Sources.of(paths)
 
 
-def _page(name: str, title: str, icon: str) -> StreamlitPage:
-    first = name == PAGES[0][0]
-    return st.Page(VIEWS / f"{name}.py", title=title, icon=f":material/{icon}:", url_path=name, default=first)
+def _page(page: Page) -> StreamlitPage:
+    return st.Page(
+        VIEWS / f"{page.name}.py",
+        title=page.title,
+        icon=f":material/{page.icon}:",
+        url_path=page.name,
+        default=page == PAGES[0],
+    )
 
 
 def main() -> None:
     """One run of the app: navigation, sidebar, page."""
     st.set_page_config(page_title="profiler", page_icon=str(Path(__file__).parent / "icon.svg"), layout="wide")
     st.html(theme.stylesheet())
-    page = st.navigation([_page(*each) for each in PAGES if (VIEWS / f"{each[0]}.py").exists()])
-    state.keep_only(page.url_path or "overview")
+    page = st.navigation([_page(each) for each in PAGES])
+    state.keep_only(page.url_path or PAGES[0].name)
     try:
         st.session_state[shell.SOURCES] = _sources(tuple(sys.argv[1:]))
         st.session_state[shell.CHOICE] = picker.sidebar(st.session_state[shell.SOURCES])
