@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from profiler.results_health import Health
     from profiler.results_timeline import TimelineExport
     from profiler.trace import Trace
+    from profiler.xplane.locate import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Options:
         tokens_per_step: tokens per device and step.
         model_tflops: model TFLOPs per device and step.
         peak_tflops: dense peak per device, instead of the chip table's.
-        config: YAML of the run: knobs, and model FLOPs or tokens where it has them.
+        config: YAML of the run, a path or a URL: knobs, and model FLOPs or tokens where it has them.
         normalize: "auto", "token", "flop", "step" or "run".
         force: compare what is not comparable.
     """
@@ -46,7 +47,7 @@ class Options:
     tokens_per_step: float | None = None
     model_tflops: float | None = None
     peak_tflops: float | None = None
-    config: Path | None = None
+    config: Path | str | None = None
     normalize: str = "auto"
     force: bool = False
 
@@ -67,13 +68,15 @@ class OpTable:
     warnings: tuple[Note, ...]
 
 
-def load(path: str, options: Options = Options(), *, timelines: bool = True, label: str | None = None) -> Trace:
-    """Reads and reduces what a PATH argument names; see profiler.xplane.locate; ``label`` instead of its own."""
+def load(path: str | Side, options: Options = Options(), *, timelines: bool = True, label: str | None = None) -> Trace:
+    """Reads and reduces what a PATH argument names; see profiler.xplane.locate; ``label`` instead of its own.
+
+    A side that is located already must be fetched too.
+    """
     from profiler.reduce import load as reduce
     from profiler.runinfo import with_config
-    from profiler.xplane.locate import locate
 
-    side = locate(path)
+    side = _here([path])[0] if isinstance(path, str) else path
     trace = reduce(
         side if label is None else replace(side, label=label),
         host=options.host,
@@ -83,7 +86,20 @@ def load(path: str, options: Options = Options(), *, timelines: bool = True, lab
     return with_config(trace, options.config)
 
 
-def measured(path: str | Measured, options: Options = Options(), *, label: str | None = None) -> Measured:
+def _here(paths: Sequence[str]) -> list[Side]:
+    """The sides that PATH arguments name; those of URLs are fetched, all at once."""
+    from profiler.xplane.locate import locate
+
+    sides = [locate(path) for path in paths]
+    recordings = [recording for side in sides for recording in side.recordings]
+    if any(recording.remote for recording in recordings):
+        from profiler.xplane.fetch import fetch
+
+        fetch(recordings)
+    return sides
+
+
+def measured(path: str | Side | Measured, options: Options = Options(), *, label: str | None = None) -> Measured:
     """Reads one side and times its steady steps; a side that is measured already is given back as it is."""
     from profiler.analysis.summary import Measured, measure
 
@@ -111,12 +127,13 @@ def kernels(path: str | Measured, options: Options = Options()) -> Kernels:
     return analyse(measured(path, options))
 
 
-def config(base: Path, opt: Path) -> ConfigDelta:
-    """What differs between two configurations, without any trace."""
+def config(base: Path | str, opt: Path | str) -> ConfigDelta:
+    """What differs between two configurations (paths or URLs), without any trace."""
     from profiler.compare.knobs import config_delta
     from profiler.runinfo import config_info
+    from profiler.xplane.urls import shown
 
-    return config_delta(config_info(base), config_info(opt), (str(base), str(opt)))
+    return config_delta(config_info(base), config_info(opt), (shown(str(base)), shown(str(opt))))
 
 
 def memory(path: str | Measured, options: Options = Options()) -> MemoryReport:
@@ -206,10 +223,11 @@ def _sides(paths: Sequence[str | Measured], options: Sequence[Options]) -> list[
 
     from profiler.xplane.locate import labels
 
-    named = iter(labels([path for path in paths if isinstance(path, str)]))
-    labelled = [next(named) if isinstance(path, str) else None for path in paths]
+    located = _here([path for path in paths if isinstance(path, str)])
+    here = iter(zip(located, labels(located), strict=True))
+    sides = [next(here) if isinstance(path, str) else (path, None) for path in paths]
     with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(lambda path, each, label: measured(path, each, label=label), paths, options, labelled))
+        return list(pool.map(lambda side, each: measured(side[0], each, label=side[1]), sides, options))
 
 
 def check(diff: Diff, fail_on: Sequence[str], warn_on: Sequence[str] = (), *, allow_unknown: bool = False) -> Check:

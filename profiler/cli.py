@@ -32,6 +32,7 @@ from profiler.cli_options import (
     add_threshold_options,
     check_outputs,
     figure,
+    file_or_url,
     options,
     step_number,
 )
@@ -180,8 +181,8 @@ def build_parser() -> argparse.ArgumentParser:
     ladder.set_defaults(run=run_ladder)
 
     config = commands.add_parser("config", help="what differs between two configurations, without traces")
-    config.add_argument("base_config", metavar="BASE.yml", type=Path, help="MaxText YAML as it is, or run info")
-    config.add_argument("opt_config", metavar="OPT.yml", type=Path, help="the same for the other side")
+    config.add_argument("base_config", metavar="BASE.yml", type=file_or_url, help="MaxText YAML as it is, or run info")
+    config.add_argument("opt_config", metavar="OPT.yml", type=file_or_url, help="the same for the other side")
     add_output_options(config, ("text", "json", "markdown", "csv"), "rows (default: 30, one for keys that go together)")
     config.set_defaults(run=run_config)
 
@@ -277,7 +278,9 @@ def run_diff(args: argparse.Namespace) -> None:
 
 def _typed(args: argparse.Namespace) -> tuple[str, ...] | None:
     """The arguments after the command's name, for a report; None where they may say too much."""
-    return None if args.redact else args.argv[1:]
+    from profiler.xplane.urls import shown_argument
+
+    return None if args.redact else tuple(map(shown_argument, args.argv[1:]))
 
 
 def run_check(args: argparse.Namespace) -> None:
@@ -421,7 +424,10 @@ def _warn(notes: Sequence[Note]) -> None:
 
 def _say(message: str) -> None:
     """One line on stderr whatever the message holds: a file name may contain a newline or an escape sequence."""
-    _write_stderr("profiler: " + "".join(char if char.isprintable() else ascii(char)[1:-1] for char in message) + "\n")
+    from profiler.xplane.urls import scrubbed
+
+    message = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in scrubbed(message))
+    _write_stderr(f"profiler: {message}\n")
 
 
 def _write_stderr(text: str) -> None:

@@ -18,7 +18,9 @@ from profiler.errors import ProfilerError, UsageError
 if TYPE_CHECKING:
     from profiler.api import Options
 
-PATH_HELP = "an .xplane.pb file (or .gz), a run folder, a log folder (latest run), or label=PATH; a,b for repeats"
+PATH_HELP = (
+    "an .xplane.pb file (or .gz), a run folder, a log folder (latest run), a URL, or label=PATH; a,b for repeats"
+)
 DASHBOARD_PATH_HELP = "a folder of runs to choose from; or recordings: two are compared, more are a ladder"
 
 
@@ -110,6 +112,13 @@ def _port(text: str) -> int:
 
 def _megabytes(text: str) -> int:
     return _whole(text, 100_000)  # 0 forbids uploads
+
+
+def file_or_url(text: str) -> Path | str:
+    """A file of this machine as a path, a URL as it is."""
+    from profiler.xplane.urls import is_remote
+
+    return text if is_remote(text) else Path(text)
 
 
 def step_number(text: str) -> int | Literal["all"]:
@@ -215,7 +224,7 @@ def add_fact_options(parser: argparse.ArgumentParser, sides: int) -> None:
     files: Any = ("BASE.yml", "OPT.yml") if sides == 2 else "RUN.yml" if sides == MANY else ("RUN.yml",)
     count = "+" if sides == MANY else sides
     group.add_argument(
-        "--config", metavar=files, nargs=count, type=Path, help="run configuration (MaxText YAML as it is)"
+        "--config", metavar=files, nargs=count, type=file_or_url, help="run configuration (MaxText YAML as it is)"
     )
 
     def value(limits: tuple[float, float]) -> Callable[[str], Any]:
@@ -258,7 +267,7 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
         ("--warn-on", "only say so"),
     ):
         group.add_argument(option, metavar="EXPR", nargs="+", action="extend", default=[], help=what)
-    group.add_argument("--thresholds", metavar="FILE.yml", type=Path, help="lists under fail-on and warn-on")
+    group.add_argument("--thresholds", metavar="FILE.yml", type=file_or_url, help="lists under fail-on and warn-on")
     group.add_argument("--allow-unknown", action="store_true", help="let pass what this pair does not tell")
 
 
@@ -283,7 +292,7 @@ def options(args: argparse.Namespace, side: int | None = None) -> Options:
         value = getattr(args, name, None)
         return value if value is None or side is None else value[min(side, len(value) - 1)]
 
-    config: list[Path] | None = getattr(args, "config", None)
+    config: list[Path | str] | None = getattr(args, "config", None)
     return Options(
         host=args.host,
         device=args.device,
@@ -308,16 +317,15 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 
 def _inputs(args: argparse.Namespace) -> Iterator[Path]:
-    """Every file that the command reads; one that cannot be found is named where it is read."""
-    from profiler.xplane.locate import locate
+    """Every file of this machine that the command reads; one that cannot be found is named where it is read."""
+    from profiler.xplane.locate import locate, split
+    from profiler.xplane.urls import is_remote
 
     sides = [getattr(args, side, None) for side in ("path", "baseline", "optimized")]
     for argument in (*sides, *getattr(args, "paths", ())):
-        if argument is not None:
-            with contextlib.suppress(ProfilerError, OSError):
-                for recording in locate(argument).recordings:
+        with contextlib.suppress(ProfilerError, OSError):
+            for part in split(argument)[1] if argument is not None else ():
+                for recording in locate(part).recordings if not is_remote(part) else ():
                     yield from recording.files
-    yield from getattr(args, "config", None) or ()
-    thresholds: Path | None = getattr(args, "thresholds", None)
-    if thresholds is not None:
-        yield thresholds
+    files = (*(getattr(args, "config", None) or ()), getattr(args, "thresholds", None))
+    yield from (file for file in files if isinstance(file, Path))

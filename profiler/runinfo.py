@@ -15,6 +15,7 @@ from typing import Any
 from profiler.errors import UnreadableError
 from profiler.results import Note
 from profiler.trace import Trace
+from profiler.xplane.urls import is_remote, shown
 
 NUMBERS = ("model_tflops_per_device_per_step", "tokens_per_device_per_step", "tokens_per_step", "layers")
 FACTS = (*NUMBERS, "convention", "mesh", "distillation")
@@ -23,7 +24,7 @@ MAX_VALUES = 100_000  # aliases can make a small file hold any number of values
 MAX_DEPTH = 64
 
 
-def with_config(trace: Trace, config: Path | None) -> Trace:
+def with_config(trace: Trace, config: Path | str | None) -> Trace:
     """The trace with a configuration file's facts; the file wins over what the trace carries."""
     if config is None:
         return trace
@@ -36,7 +37,7 @@ def with_config(trace: Trace, config: Path | None) -> Trace:
     return replace(trace, run_info=info, configured=frozenset((*facts, "config")))
 
 
-def config_info(file: Path) -> dict[str, Any]:
+def config_info(file: Path | str) -> dict[str, Any]:
     """A configuration file as run info; one that is itself run info as it is."""
     document = read_config(file)
     if isinstance(document.get("config"), Mapping):
@@ -45,30 +46,40 @@ def config_info(file: Path) -> dict[str, Any]:
     return facts | {"config": document}
 
 
-def read_config(file: Path) -> dict[str, Any]:
-    """A YAML (or JSON) mapping.
+def read_config(file: Path | str) -> dict[str, Any]:
+    """A YAML (or JSON) mapping, in a file or at a URL.
 
     Raises:
         UnreadableError: missing, not YAML, or not a mapping.
     """
     import yaml
 
+    name = shown(str(file))
     try:
-        if not file.is_file():
-            raise UnreadableError("no such file" if not file.exists() else "is not a file", file=file)
-        if file.stat().st_size > MAX_BYTES:
-            raise UnreadableError(f"is larger than {MAX_BYTES >> 20} MiB: no configuration is", file=file)
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.safe_load(_text(file))
     except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=file) from error
+        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=name) from error
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         line = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UnreadableError(f"cannot be read as YAML: {line}", file=file) from error
+        raise UnreadableError(f"cannot be read as YAML: {line}", file=name) from error
     if not isinstance(document, dict):
-        raise UnreadableError("is not a mapping of keys to values", file=file)
+        raise UnreadableError("is not a mapping of keys to values", file=name)
     if not bounded(document):
-        raise UnreadableError(f"holds more than {MAX_VALUES:,} values, or values {MAX_DEPTH} deep", file=file)
+        raise UnreadableError(f"holds more than {MAX_VALUES:,} values, or values {MAX_DEPTH} deep", file=name)
     return {str(key): value for key, value in document.items()}
+
+
+def _text(file: Path | str) -> str:
+    if is_remote(str(file)):
+        from profiler.xplane.remote import read_small
+
+        return read_small(str(file), MAX_BYTES).decode("utf-8")
+    file = Path(file)
+    if not file.is_file():
+        raise UnreadableError("no such file" if not file.exists() else "is not a file", file=file)
+    if file.stat().st_size > MAX_BYTES:
+        raise UnreadableError(f"is larger than {MAX_BYTES >> 20} MiB: no configuration is", file=file)
+    return file.read_text(encoding="utf-8")
 
 
 def bounded(value: Any) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from profiler.errors import UsageError
-from profiler.reduce.files import reduce_file
+from dataclasses import replace
+from pathlib import Path
+
+from profiler.errors import ProfilerError, UsageError
+from profiler.reduce.files import FilePart, reduce_file
 from profiler.reduce.merge import merge
 from profiler.results import Note
 from profiler.trace import Trace
@@ -29,7 +32,9 @@ def load(side: Side, *, host: str | None = None, device: str | None = None, time
     notice = scan.notice()
     notes = [Note("python_scanner", notice)] if notice else []
     parts = [
-        (recording, reduce_file(file, timelines=timelines)) for recording in side.recordings for file in recording.files
+        (recording, _reduced(file, name, timelines=timelines))
+        for recording in side.recordings
+        for file, name in zip(recording.files, recording.names, strict=True)
     ]
     if host is not None:
         known = sorted({name for _, part in parts for name in part.hosts})
@@ -37,3 +42,13 @@ def load(side: Side, *, host: str | None = None, device: str | None = None, time
         if not parts:
             raise UsageError(f"no host {host!r}", file=side.label, remedy=f"there are: {', '.join(known)}")
     return merge(side, parts, device, notes, timelines=timelines)
+
+
+def _reduced(file: Path, name: str, *, timelines: bool) -> FilePart:
+    """A reduced file under the name that people know it by."""
+    try:
+        return replace(reduce_file(file, timelines=timelines), file=name)
+    except ProfilerError as error:
+        if error.file != file or name == str(file):
+            raise
+        raise type(error)(error.what, file=name, remedy=error.remedy) from error

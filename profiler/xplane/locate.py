@@ -10,8 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiler.errors import UnreadableError
+from profiler.xplane.urls import is_remote, shown_argument
+
+if TYPE_CHECKING:
+    from profiler.xplane.remote import RemoteFile
 
 SUFFIXES = (".xplane.pb", ".xplane.pb.gz")
 MANIFEST = "manifest.json"
@@ -22,10 +27,22 @@ RUN_NAME = re.compile(r"\d{4}_\d{2}_\d{2}[_-]\d{2}_\d{2}_\d{2}.*")
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The files of one run, one per host; of a reduced run its folder alone."""
+    """The files of one run, one per host; of a reduced run its folder alone.
+
+    Attributes:
+        name: how it is called.
+        files: on this machine; those of a URL exist once profiler.xplane.fetch has fetched them.
+        remote: what each is in the store; empty for what lies on this machine.
+    """
 
     name: str
     files: tuple[Path, ...]
+    remote: tuple[RemoteFile, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The files as people know them: their paths, or URLs without secrets."""
+        return tuple(file.shown for file in self.remote) or tuple(map(str, self.files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +63,41 @@ def locate(argument: str) -> Side:
     Raises:
         UnreadableError: nothing is there, or what is there holds no .xplane.pb file.
     """
+    label, parts = split(argument)
+    recordings = tuple(_remote(part) if is_remote(part) else _recording(_expanded(part)) for part in parts)
+    return Side(label or recordings[0].name, recordings, named=bool(label))
+
+
+def split(argument: str) -> tuple[str | None, list[str]]:
+    """(label, paths and URLs) of a PATH argument.
+
+    A comma in a URL belongs to it, unless what follows is a URL or exists on disk.
+
+    Raises:
+        UnreadableError: there is no path.
+    """
     label, rest = None, argument
     match = _LABEL.fullmatch(argument)
     if match and not _exists(argument):
         label, rest = match["label"], match["path"]
-    parts = [rest] if rest and _exists(rest) else [part for part in rest.split(",") if part]
+    parts: list[str] = [rest] if rest and _exists(rest) else []
+    for part in rest.split(",") if not parts else ():
+        if parts and is_remote(parts[-1]) and part and not is_remote(part) and not _exists(part):
+            parts[-1] += f",{part}"
+        elif part:
+            parts.append(part)
     if not parts:
-        raise UnreadableError("names no file", file=argument or "''")
-    recordings = tuple(_recording(_expanded(part)) for part in parts)
-    return Side(label or recordings[0].name, recordings, named=bool(label))
+        raise UnreadableError("names no file", file=shown_argument(argument) or "''")
+    return label, parts
 
 
-def labels(arguments: Sequence[str]) -> list[str]:
+def labels(arguments: Sequence[str | Side]) -> list[str]:
     """The labels of sides that are compared: those of one name get the nearest folder that tells them apart before it.
 
     Raises:
         UnreadableError: as ``locate``.
     """
-    sides = [locate(argument) for argument in arguments]
+    sides = [locate(argument) if isinstance(argument, str) else argument for argument in arguments]
     folders = [_folders(side) for side in sides]
     found = []
     for side, own in zip(sides, folders, strict=True):
@@ -76,7 +110,7 @@ def labels(arguments: Sequence[str]) -> list[str]:
 def _folders(side: Side) -> list[str]:
     """The names of the folders that a side lies in, innermost first."""
     recording = side.recordings[0]
-    inner = recording.files[0].absolute()
+    inner = Path(recording.remote[0].shown) if recording.remote else recording.files[0].absolute()
     names = [parent.name for parent in inner.parents if parent.name]
     if recording.name != host_name(inner) and recording.name in names:
         names = names[names.index(recording.name) + 1 :]
@@ -113,6 +147,14 @@ def is_reduced(path: Path) -> bool:
             return REDUCED.encode() in file.read(64)
     except (OSError, ValueError):
         return False
+
+
+def _remote(url: str) -> Recording:
+    from profiler.xplane.cache import places
+    from profiler.xplane.remote import find
+
+    name, files = find(url)
+    return Recording(name, places(files), files)
 
 
 def _recording(path: Path) -> Recording:
