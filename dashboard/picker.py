@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import elements, history
+from dashboard import elements, history, xprof
 from dashboard.choice import Choice
 from dashboard.history import Listed
 from dashboard.sources import SAMPLES, Sources, browser
 from dashboard.uploads import KINDS
 from profiler.api import Options
-from profiler.errors import ProfilerError
+from profiler.errors import ProfilerError, UsageError
 
 SIDES = (("base", "Baseline"), ("opt", "Optimized"))
 SAMPLE_PAIR = ("samples/qwen3-30b/baseline.xplane.pb", "samples/qwen3-30b/optimized.xplane.pb")
@@ -47,6 +47,8 @@ def sidebar(sources: Sources) -> Choice | None:
         opt = _side(sources, *SIDES[1], choices, titles)
         ladder = _ladder(titles)
         values = _reading()
+        if base or opt:
+            _xprof(sources, base or opt, opt or base)
     if not base and not opt:
         return None
     return Choice(base or opt, opt or base, *_options(values, sources), ladder=ladder)
@@ -263,3 +265,34 @@ def _options(values: dict[str, Any], sources: Sources) -> tuple[Options, Options
         for number, text in enumerate(values[f"{side}_config"] for side, _ in SIDES)
     )
     return base, opt
+
+
+# --- XProf -----------------------------------------------------------------------------------------------------------
+
+
+@st.cache_resource(show_spinner=False)
+def _servers() -> xprof.Servers:
+    return xprof.Servers()
+
+
+def _xprof(sources: Sources, base: str, opt: str) -> None:
+    """Both sides in XProf, on a port of the machine that this app runs on."""
+    with st.expander("XProf"):
+        if not xprof.available():
+            elements.empty("XProf is not installed.", xprof.INSTALL)
+            return
+        asked = st.button("Open in XProf", icon=":material/open_in_new:", width="stretch")
+        try:
+            texts = {"baseline": base, "optimized": opt} if base != opt else {"run": base}
+            sides = [(side, sources.resolve(text)) for side, text in texts.items()]
+            url = _servers().running(sides)
+            if asked and url is None:
+                with st.spinner("Starting XProf …"):
+                    url = _servers().url(sides)
+        except (ProfilerError, OSError) as error:
+            if asked:
+                elements.failure(error if isinstance(error, ProfilerError) else UsageError(str(error)))
+            return
+        if url:
+            st.link_button("XProf runs: open its page", url, width="stretch")
+            st.button("Stop it", on_click=_servers().end, args=(sides,), width="stretch")

@@ -182,8 +182,12 @@ class Sources:
 
     def _refuse_unless_plain(self, file: Path, text: str) -> None:
         """Every file that profiler would open lies below a root, without links, or is an upload that was found."""
-        if not self.uploads.holds(file) and not any(_plain(root.real, rest) for root, rest in self._readings(file)):
-            raise _refusal(text)
+        if self.uploads.holds(file):
+            return
+        inside = sorted(file.iterdir()) if file.is_dir() else []  # a reduced run is a folder of files
+        for each in (file, *inside):
+            if not any(_plain(root.real, rest) for root, rest in self._readings(each)):
+                raise _refusal(text)
 
 
 def browser() -> str:

@@ -91,11 +91,17 @@ class Servers:
         found = self._running.get(tuple(sides))
         return found.url if found and found.process.poll() is None else None
 
-    def stop(self) -> None:
-        """Ends all of them, and removes their folders."""
+    def end(self, sides: Sequence[tuple[str, str]]) -> None:
+        """Ends the server of these recordings, and removes its folder."""
         with self._lock:
-            while self._running:
-                _end(self._running.popitem()[1])
+            found = self._running.pop(tuple(sides), None)
+            if found:
+                _end(found)
+
+    def stop(self) -> None:
+        """Ends all of them."""
+        for sides in list(self._running):
+            self.end(sides)
 
 
 def available() -> bool:

@@ -20,7 +20,7 @@ from dashboard.sources import SAMPLES, Sources
 from dashboard.uploads import Uploads
 from profiler import api
 from profiler.errors import ProfilerError, UnreadableError
-from profiler.xplane.locate import locate
+from profiler.xplane.locate import REDUCED, locate
 
 SAMPLE = sample_profiles.path("cpu-remat/baseline.xplane.pb.gz").read_bytes()
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -176,6 +176,17 @@ def test_links_below_a_folder_are_not_followed(sources, disk, link, target, text
     for text in texts:
         with pytest.raises(UnreadableError):
             sources.resolve(text)
+
+
+@POSIX
+def test_links_in_the_folder_of_a_reduced_run_are_not_followed(sources, disk):
+    folder = disk / "open/reduced"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(f'{{"format": "{REDUCED}"}}')
+    assert files(sources.resolve("reduced")) == [folder.resolve()]
+    (folder / "ops.parquet").symlink_to("/etc/passwd")
+    with pytest.raises(UnreadableError):
+        sources.resolve("reduced")
 
 
 @POSIX
