@@ -14,6 +14,7 @@ from profiler.report.figures_roofline import OTHERS, Roof, RooflineFigure, RoofS
 from profiler.results_efficiency import RoofOp
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "star", "cross")
+FEW_DECADES = 2.2
 SMALLEST, LARGEST = 6.0, 34.0  # diameter of a point; its area goes with the time
 
 
@@ -65,9 +66,9 @@ def roofline(figure: RooflineFigure, colors: Palette) -> go.Figure:
 
 
 def _log(ends: tuple[float, float]) -> dict[str, object]:
-    """Decades as they are spoken: 0.1, 1, 10, 1,000."""
+    """Decades as they are spoken: 0.1, 1, 10, 1,000; where there are few, 2 and 5 between them."""
     low, high = (math.log10(end) for end in ends)
-    return {"type": "log", "range": [low, high], "dtick": 1, "tickformat": ",~r"}
+    return {"type": "log", "range": [low, high], "dtick": 1 if high - low > FEW_DECADES else "D2", "tickformat": ",~r"}
 
 
 def _roof(drawn: go.Figure, title: str, roof: Roof, ends: tuple[float, float], colors: Palette) -> None:

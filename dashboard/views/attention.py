@@ -17,6 +17,7 @@ from profiler.report.wording import sides
 from profiler.results import Diff
 from profiler.results_efficiency import RematReport
 
+BASIS = "Per device and step of each side, whatever the comparison is normalised by."
 SIDES = ("baseline", "optimized")
 
 
@@ -25,6 +26,7 @@ def page(comparison: Comparison) -> None:
     attention = only(comparison.diff, is_attention)
     base, opt = (loading.analysed(side, api.remat) for side in comparison.sides)
     st.header("Attention and rematerialisation")
+    elements.text(BASIS)
     elements.estimate_banner(sides(attention))
     headline = [*cards(attention, "attention kernels")[:2], *remat_diff.cards(base, opt)]
     if headline:
@@ -76,12 +78,13 @@ def _speed(attention: Diff) -> None:
     if figure.work:
         elements.text(figure.work)
     elements.plot(plots_kernels.calls(figure, palette()), "attention-calls", figure.described())
-    with st.expander("As a table"):
-        elements.table(side_tables.kernels_table(attention), title=False)
-    st.subheader("Blocks and layouts")
+    if html_kernels.counts_table(attention) is not None:  # else it is the table of the counts
+        with st.expander("As a table"):
+            elements.table(side_tables.kernels_table(attention), title=False)
     differing = kernels_diff.tiles_table(attention)
+    st.subheader("Blocks and layouts that differ" if differing.rows else "Blocks and layouts")
     known = html_kernels.tiles_table(attention)
-    elements.table(differing)
+    elements.table(differing, title=False)
     if known.rows and not differing.rows:
         elements.text("Blocks and layouts are the same on both sides.")
     if known.rows:

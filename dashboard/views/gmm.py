@@ -32,6 +32,7 @@ def page(comparison: Comparison) -> None:
 
 
 def _matmuls(comparison: Comparison, matmuls: Diff) -> None:
+    elements.text("Per device and step of each side, whatever the comparison is normalised by.")
     elements.estimate_banner(sides(matmuls))
     elements.html(html_parts.cards(cards(matmuls, "grouped matmuls")))
     st.subheader("Time per call and share of the peak")

@@ -24,14 +24,12 @@ def page(comparison: Comparison) -> None:
     """The page."""
     st.header("Roofline")
     elements.estimate_banner(sides(comparison.diff))
+    reason = st.container()
     base, opt = _rooflines(comparison)
-    elements.html(html_parts.facts(roofline_diff.fact_rows(base, opt), "Roof, MFU and HFU of both sides"))
     both: Sides = (("baseline", base), ("optimized", opt))
-    missing = [title for title, result in both if result.ridge_flops_per_byte is None]
-    if len(missing) == len(both):
+    with reason:
         _without_roof(both)
-    elif missing:
-        elements.text(f"The {missing[0]} side has no roof: its peak or its HBM bandwidth is not known.")
+    elements.html(html_parts.facts(roofline_diff.fact_rows(base, opt), "Roof, MFU and HFU of both sides"))
     drawn, families = _controls(both)
     _figure(drawn, families)
     st.subheader("Families")
@@ -64,11 +62,17 @@ def _rooflines(comparison: Comparison) -> tuple[Roofline, Roofline]:
 
 
 def _without_roof(both: Sides) -> None:
+    missing = [title for title, result in both if result.ridge_flops_per_byte is None]
+    if not missing:
+        return
+    if len(missing) < len(both):
+        elements.empty(f"The {missing[0]} side has no roof: its peak or its HBM bandwidth is not known.")
+        return
     lacking = []
     if any(result.peak_tflops is None for _, result in both):
         lacking.append("peak (Peak TFLOP/s on the left)")
     if any(result.hbm_bytes_per_s is None for _, result in both):
-        lacking.append("HBM bandwidth (the field above)")
+        lacking.append("HBM bandwidth (the field below)")
     elements.empty(
         f"There is no roof: the chip table lacks these devices' {' and '.join(lacking)}.",
         "With both given, each op has a bound, a distance to the roof and a wasted time. A CPU has no peak of its own.",
@@ -105,9 +109,10 @@ def _figure(drawn: Sides, families: tuple[str, ...]) -> None:
                 "TPU recordings hold both for every op; CPU and GPU recordings often hold neither.",
             )
         return
+    below = "The further below the roof, the more of the time is wasted. " if figure.roofs else ""
     elements.text(
         "Hollow and grey is the baseline, filled and blue the optimized side; the symbol is the family, the area the "
-        "time. The further below the roof, the more of the time is wasted. A click on a family hides it."
+        f"time. {below}A click on a family hides it."
     )
     roofs = "; ".join(f"{title}: {roof.text()}" for title, roof in figure.roofs) or "no roof is known"
     counts = ", ".join(f"{len(side.points)} ops of the {side.title} side" for side in figure.sides)
@@ -123,9 +128,9 @@ def _remarks(figure: RooflineFigure, drawn: Sides) -> list[Line]:
         for title, result in drawn
         if result.left_out
     ]
-    above = [f"{side.above} ops of the {side.title} side" for side in figure.sides if side.above]
+    above = [f"{side.title} {side.above}" for side in figure.sides if side.above]
     texts = (
-        (above, "Above the roof ({}): the bytes that the compiler counts are not all HBM traffic."),
+        (above, "Points above the roof ({}): their bytes are not all HBM traffic, or their FLOPs are not right."),
         (missing, "Not in the drawing, but in the tables: {}."),
         (left_out, "Without a roof here, so nowhere in the drawing and the tables: {} (exposed)."),
     )

@@ -47,7 +47,7 @@ def cards(diff: Diff, title: str) -> list[Card]:
     base, opt = (_share_of_step(time, side) for time, side in zip(times, both, strict=True))
     scale, unit = units.time_scale(times), both[0].steps.unit
     estimated = " (est.)" if any(side.kind == "compiled" for side in both) else ""
-    return [
+    found = [
         Card(
             f"{title}, time per {unit}{estimated}",
             f"{scale.show(times[0])} {scale.unit}",
@@ -55,7 +55,7 @@ def cards(diff: Diff, title: str) -> list[Card]:
             units.change(times[1] / times[0] if times[0] else None),
             note=f"{base} → {opt} of the {unit}",
         ),
-        _speed(f"{title}, share of the peak{estimated}", both),
+        _speed(title, estimated, both),
         Card(
             f"{title}, calls per {unit}",
             units.number(calls[0]),
@@ -63,23 +63,31 @@ def cards(diff: Diff, title: str) -> list[Card]:
             units.fixed(calls[1] - calls[0], 0, sign=True),
         ),
     ]
+    return [card for card in found if card is not None]
 
 
 def _share_of_step(time_ps: float, side: Summary) -> str:
     return units.percent(time_ps / side.steps.mean_ps if side.steps.mean_ps else None)
 
 
-def _speed(title: str, both: Sequence[Summary]) -> Card:
-    """FLOPs of all calls over their time, against the peak; unknown where one of them is."""
+def _speed(title: str, estimated: str, both: Sequence[Summary]) -> Card | None:
+    """FLOPs of all calls over their time, against the peak where that is known; None where no FLOPs are."""
     rates = [_rate(side.kernels) for side in both]
     shares = [
         rate / side.mfu_inputs.peak_tflops if rate and side.mfu_inputs.peak_tflops else None
         for rate, side in zip(rates, both, strict=True)
     ]
+    if not any(rates):
+        return None
     base, opt = shares
+    if base is None and opt is None:
+        ratio = rates[1] / rates[0] if rates[0] and rates[1] else None
+        texts = [units.number(rate) for rate in rates]
+        return Card(f"{title}, TFLOP/s{estimated}", texts[0], texts[1], units.change(ratio), note="the peak is unknown")
     change = f"{units.points(100 * (opt - base), 1)} points" if base is not None and opt is not None else units.UNKNOWN
     texts = [f"{units.number(rate)} TFLOP/s" for rate in rates if rate]
-    return Card(title, units.percent(base), units.percent(opt), change, note=" → ".join(texts))
+    name = f"{title}, share of the peak{estimated}"
+    return Card(name, units.percent(base), units.percent(opt), change, note=" → ".join(texts))
 
 
 def _rate(rows: Sequence[KernelRow]) -> float | None:
