@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,22 @@ def recordings() -> Path:
         reason = f"no real recordings at {folder}"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     return folder
+
+
+@pytest.fixture(scope="session")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium with one tab: ``Chrome`` of browser.py. Without it a test is skipped, in CI it fails."""
+    spec = importlib.util.spec_from_file_location("browser", ROOT / "tests" / "browser.py")
+    assert spec is not None and spec.loader is not None
+    browser = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(browser)
+    binary = browser.find()
+    if binary is None:
+        reason = f"no Chromium on the PATH (looked for {', '.join(browser.NAMES)})"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    started = browser.Chrome(binary, tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="session")
