@@ -40,14 +40,13 @@ def _steps(diff: Diff) -> None:
     st.subheader("Every steady step")
     figure = steps_figure(diff)
     if figure is not None:
-        scaled = diff.normalization in ("flop", "token")
         drawn = [
             f"Of {strip.count:,} {strip.title} steps {len(strip.values)} are drawn."
             for strip in figure.strips
             if strip.count > len(strip.values)
         ]
         told = ["Rings and dashes are the baseline, discs and solid lines the optimized side."]
-        told += ["Times are those of whole steps, not scaled to equal work."] if scaled else []
+        told += ["Times are those of whole steps, not scaled to equal work."] if steps_view.scaled(diff) else []
         elements.text(" ".join([*told, *drawn]))
         described = "; ".join(
             f"{strip.title}: {strip.count} steps, mean {plots_steps.shown(strip.mean, figure.scale)}"

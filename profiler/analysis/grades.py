@@ -197,7 +197,7 @@ def _count(number: int, what: str) -> str:
 
 def _percent(fraction: float) -> str:
     """A share that is "100 %" or "0 %" only where it is all or nothing."""
+    if fraction in (0.0, 1.0):
+        return f"{fraction:.0%}".replace("%", " %")
     text = f"{fraction:.1%}".replace("%", " %")
-    if fraction < 1 and text == "100.0 %":
-        return "over 99.9 %"
-    return "under 0.1 %" if fraction > 0 and text == "0.0 %" else text
+    return {"100.0 %": "over 99.9 %", "0.0 %": "under 0.1 %"}.get(text, text)

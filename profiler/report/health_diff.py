@@ -23,7 +23,7 @@ def verdict(sides: Sides) -> str:
     counts = []
     for _, health in sides:
         asked = [each.answer for each in health.grades if each.answer != NOTHING]
-        counts.append(f"{asked.count(YES)} of {len(asked)}")
+        counts.append(f"{asked.count(YES) or 'none'} of {len(asked)}")
     if len(set(counts)) == 1:
         where = "the figures of both sides" if len(sides) > 1 else "its figures"
         return f"A plain yes to {counts[0]} questions about {where}"
@@ -79,7 +79,7 @@ def coverage_table(sides: Sides) -> Table:
                 label(each[0].name),
                 label(each[0].scope, DIM),
                 *(_covered(row) for row in each),
-                label(" ".join(str(row.fraction or 0.0) for row in each)),
+                *([label(" ".join(str(row.fraction or 0.0) for row in each))] if len(sides) > 1 else []),
                 label(each[0].without if lacking else "–", DIM),
             )
         )
@@ -89,7 +89,7 @@ def coverage_table(sides: Sides) -> Table:
             Column("known", numeric=False),
             Column("of", numeric=False),
             *(Column(title) for title, _ in sides),
-            Column("", numeric=False, bar=True),
+            *([Column("", numeric=False, bar=True)] if len(sides) > 1 else []),
             Column("without it", numeric=False),
         ),
         tuple(rows),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from profiler.analysis.stepspread import DeviceSteps
 from profiler.report import units
 from profiler.report.model import DIM, STRONG, Cell, Column, Table, delta, label, name
-from profiler.report.wording import sides
+from profiler.report.wording import EQUAL_WORK, sides
 from profiler.results import Diff, Note, Summary
 
 # Warnings that are about the steps themselves.
@@ -18,16 +18,29 @@ CODES = (
 
 
 def steps_text(diff: Diff) -> str:
-    """The change of the mean step, whatever work a step is."""
+    """The change of the mean step, and of the time for equal work where a step does not do the same on both sides."""
     base, opt = (side.steps for _, side in sides(diff))
     if base.unit != opt.unit:
         return f"The baseline is timed per {base.unit}, the optimized side per {opt.unit}"
-    scale = units.time_scale((base.mean_ps, opt.mean_ps))
-    ratio = opt.mean_ps / base.mean_ps if base.mean_ps else None
-    times = f"{scale.show(base.mean_ps)} → {scale.show(opt.mean_ps)} {scale.unit} ({units.change(ratio)})"
+    what = f"Mean device time of a {base.unit}" if by_device_time(diff) else f"Mean {base.unit}"
+    text = f"{what} {_change(base.mean_ps, opt.mean_ps)}"
+    if scaled(diff):
+        times = _change(diff.delta.baseline_time_ps, diff.delta.optimized_time_ps)
+        text += f", for equal {EQUAL_WORK[diff.normalization]} {times}"
     estimated = [title for title, side in sides(diff) if side.kind == "compiled"]
     words = "both estimates" if len(estimated) == 2 else f"{estimated[0]} estimated" if estimated else ""
-    return f"Mean {base.unit} {times}" + (f", {words}" if words else "")
+    return f"{text} – {words}" if words else text
+
+
+def _change(before: float, after: float) -> str:
+    scale = units.time_scale((before, after))
+    change = units.change(after / before if before else None)
+    return f"{scale.show(before)} → {scale.show(after)} {scale.unit} ({change})"
+
+
+def scaled(diff: Diff) -> bool:
+    """Whether a step does another amount of work on the two sides, so that a longer one may be the better one."""
+    return diff.normalization in EQUAL_WORK and diff.delta.optimized_time_ps != diff.optimized.steps.mean_ps
 
 
 def by_device_time(diff: Diff) -> bool:
@@ -39,20 +52,22 @@ def steps_table(diff: Diff) -> Table:
     """How many steps each side has, how they were found and how they spread."""
     base, opt = diff.baseline, diff.optimized
     scale = units.time_scale(each for side in (base, opt) for each in (side.steps.mean_ps, side.steps.p90_ps))
+    spread = (("median", "median_ps"), ("10th percentile", "p10_ps"), ("90th percentile", "p90_ps"))
+    several = max(base.steps.count, opt.steps.count) > 1
+    judged = not scaled(diff)
     rows: list[tuple[str, Cell, Cell, Cell]] = [
         ("found by", name(base.steps.source), name(opt.steps.source), label("")),
         ("how many", label(f"{base.steps.count:,}"), label(f"{opt.steps.count:,}"), label("")),
         *(
-            (f"{title} {scale.unit}", *_times(base, opt, field, scale))
-            for title, field in (
-                ("mean", "mean_ps"),
-                ("median", "median_ps"),
-                ("10th percentile", "p10_ps"),
-                ("90th percentile", "p90_ps"),
-            )
+            (f"{title} {scale.unit}", *_times(getattr(base.steps, field), getattr(opt.steps, field), scale, judged))
+            for title, field in (("mean", "mean_ps"), *(spread if several else ()))
         ),
-        ("busy", label(units.percent(base.busy_fraction)), label(units.percent(opt.busy_fraction)), label("")),
     ]
+    if not judged:
+        times = diff.delta.baseline_time_ps, diff.delta.optimized_time_ps
+        rows.append((f"for equal {EQUAL_WORK[diff.normalization]} {scale.unit}", *_times(*times, scale, True)))
+    if not by_device_time(diff):
+        rows.append(("busy", *_shares(base, opt), label("")))
     if base.tokens_per_s or opt.tokens_per_s:
         change = opt.tokens_per_s / base.tokens_per_s if opt.tokens_per_s and base.tokens_per_s else None
         before, after = (label(units.grouped(side.tokens_per_s)) for side in (base, opt))
@@ -68,14 +83,16 @@ def _title(side: str, summary: Summary) -> str:
     return f"{side} (est.)" if summary.kind == "compiled" else side
 
 
-def _times(base: Summary, opt: Summary, field: str, scale: units.Scale) -> tuple[Cell, Cell, Cell]:
-    before, after = (getattr(side.steps, field) for side in (base, opt))
-    if field != "mean_ps" and base.steps.count < 2 and opt.steps.count < 2:
-        return label("–", DIM), label("–", DIM), label("")
+def _shares(base: Summary, opt: Summary) -> tuple[Cell, Cell]:
+    return label(units.percent(base.busy_fraction)), label(units.percent(opt.busy_fraction))
+
+
+def _times(before: float, after: float, scale: units.Scale, judged: bool) -> tuple[Cell, Cell, Cell]:
+    change = units.change(after / before if before else None)
     return (
         label(scale.show(before)),
         label(scale.show(after)),
-        delta(units.change(after / before if before else None), after - before),
+        delta(change, after - before) if judged else label(change),
     )
 
 
