@@ -27,7 +27,8 @@ ORDERED = {  # what the table is sorted by stands where it is seen
     "calls": ("base_calls", "opt_calls"),
 }
 TABLE_HEIGHT, TEXT_HEIGHT = 430, 380
-ROW = "row"
+MOST_LETTERS = 200  # of a program's name
+ROW, _PAIR = "row", "_ops_pair"
 
 
 def page(comparison: Comparison) -> None:
@@ -35,7 +36,9 @@ def page(comparison: Comparison) -> None:
     diff = comparison.diff
     table = loading.compared(comparison, oprows.op_rows)
     st.header("Ops")
+    elements.text("Every op of both sides, matched by what it is rather than by its name.")
     elements.estimate_banner(sides(diff))
+    _forget_other_pairs(comparison)
     chosen, by = _filters(table)
     rows = oprows.ordered(oprows.select(table, **chosen), by)
     _listed(comparison, table, rows, by, f"{chosen}|{by}")
@@ -46,6 +49,14 @@ def page(comparison: Comparison) -> None:
         elements.text(
             "Choose a row to see both sides of it: HLO text, source line, scopes, and how long each call takes."
         )
+
+
+def _forget_other_pairs(comparison: Comparison) -> None:
+    """Chooses no row once other recordings are compared: there its number means another op."""
+    pair = [side.key for side in comparison.sides]
+    if st.session_state.setdefault(_PAIR, pair) != pair:
+        state.put(ROW, "")
+    st.session_state[_PAIR] = pair
 
 
 # --- which rows ------------------------------------------------------------------------------------------------------
@@ -59,6 +70,7 @@ def _filters(table: pl.DataFrame) -> tuple[dict[str, Any], str]:
         key="search",
         bind="query-params",
         type="search",
+        live="300ms",
         placeholder="instruction name, scope or source file",
         help="Finds text as it is written, in any case of letters; all instructions of a row count",
     )
@@ -81,6 +93,7 @@ def _choice(column: Any, name: str, title: str, table: pl.DataFrame) -> list[str
         [UNTOLD if value is None else value for value in values],
         key=name,
         bind="query-params",
+        format_func=lambda value: units.shorten(value, MOST_LETTERS),
         placeholder="any",
     )
     return [None if value == UNTOLD else value for value in picked]
@@ -134,7 +147,7 @@ def _listed(comparison: Comparison, table: pl.DataFrame, rows: pl.DataFrame, by:
 def _columns(titles: dict[str, str]) -> dict[str, Any]:
     """How the columns of ``op_view.listed`` are drawn."""
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
-    widths = {"op": 210, "family": 120, "phase": 116, "match": 82, "program": 130, "scopes": 400, "source": 220}
+    widths = {"op": 210, "family": 128, "phase": 118, "match": 82, "program": 130, "scopes": 400, "source": 220}
     formats = {"delta": "%+,.3f", "base_calls": "localized", "opt_calls": "localized"}
     return {
         name: text(title, width=widths[name]) if name in widths else number(title, format=formats.get(name, "%,.3f"))
@@ -155,12 +168,12 @@ def _detail(comparison: Comparison, row: int, *, hidden: bool) -> None:
         + html_parts.facts(op_view.facts(detail), "Both sides of the op")
     )
     st.subheader("HLO text")
-    elements.text(op_view.hlo_caption(detail))
     for column, title, side in zip(
         st.columns(2), ("Baseline", "Optimized"), (detail.baseline, detail.optimized), strict=True
     ):
         with column:
             _hlo(title, side)
+    elements.text(op_view.hlo_caption(detail))
     st.subheader("Time of a call")
     why = op_view.without_calls(detail)
     if why:
@@ -172,7 +185,7 @@ def _detail(comparison: Comparison, row: int, *, hidden: bool) -> None:
 
 def _hlo(title: str, side: OpFacts | None) -> None:
     if side is None:
-        elements.empty(f"{title}: there is no such op.")
+        elements.text(f"{title}: no such op.")
     elif side.hlo_text is None:
         elements.empty(
             f"{title}: the recording holds no HLO text of this op.",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from profiler.compare.align import stable_name
 from profiler.report import units
 from profiler.report.model import DIM, Column, Table, delta, label
 from profiler.report.wording import basis, sides
@@ -14,12 +15,13 @@ from profiler.results_ops import CallSummary, OpDetail, OpFacts, OpTotals
 
 NAME_WIDTH = 160  # of a cell; the whole text is in the detail
 MOST_NAMED = 12
+SMALL = 0.005  # of the change
 STATS = (
     ("fastest", "min_ps"),
-    ("10 % take at most", "p10_ps"),
+    ("10th percentile", "p10_ps"),
     ("median", "median_ps"),
     ("mean", "mean_ps"),
-    ("90 % take at most", "p90_ps"),
+    ("90th percentile", "p90_ps"),
     ("slowest", "max_ps"),
 )
 
@@ -34,7 +36,7 @@ def listed(rows: pl.DataFrame, diff: Diff) -> tuple[pl.DataFrame, dict[str, str]
     base, opt = (" (est.)" if side.kind == "compiled" else "" for _, side in sides(diff))
     frame = rows.select(
         "row",
-        op=_text(_both(pl.col("baseline_op"), pl.col("optimized_op"))),
+        op=pl.struct("baseline_op", "optimized_op").map_elements(_both, return_dtype=pl.String),
         family="family",
         phase=pl.col("phase").fill_null("–"),
         match="match",
@@ -77,10 +79,13 @@ def _typical(ops: pl.DataFrame, *names: str) -> list[float]:
     return [float(ops[name].median() or 0) for name in names]  # type: ignore[arg-type]
 
 
-def _both(baseline: pl.Expr, optimized: pl.Expr) -> pl.Expr:
-    """The name of a row: one where both sides have the same, else both with an arrow."""
-    arrow = pl.concat_str(baseline, pl.lit(" → "), optimized)  # null where either is
-    return pl.when(baseline == optimized).then(optimized).otherwise(pl.coalesce(arrow, optimized, baseline))
+def _both(names: dict[str, str | None]) -> str:
+    """The name of a row: both sides' with an arrow, unless the compiler has merely numbered them anew."""
+    base, opt = names["baseline_op"], names["optimized_op"]
+    if base and opt and stable_name(base) != stable_name(opt):
+        half = NAME_WIDTH // 2
+        return f"{units.shorten(base, half)} → {units.shorten(opt, half)}"
+    return units.shorten(opt or base or "–", NAME_WIDTH)
 
 
 def _text(column: pl.Expr) -> pl.Expr:
@@ -90,12 +95,16 @@ def _text(column: pl.Expr) -> pl.Expr:
 def totals_text(found: OpTotals, of: int, diff: Diff) -> str:
     """What the rows that are shown add up to, in one line."""
     rows = f"All {units.grouped(of)}" if found.rows == of else f"{units.grouped(found.rows)} of {units.grouped(of)}"
+    if not found.rows:
+        return f"{rows} rows"
     scale = units.time_scale((found.baseline_time_ps, found.optimized_time_ps))
     est = ", est." if "compiled" in (diff.baseline.kind, diff.optimized.kind) else ""
     text = f"{rows} rows: {units.duration(found.baseline_time_ps)} → {units.duration(found.optimized_time_ps)} "
     text += f"({scale.delta(found.delta_time_ps)} {scale.unit}{est})"
     if found.share_of_change is not None:
         text += f", {units.percent(found.share_of_change)} of the change of the {diff.baseline.steps.unit}"
+        if found.rows == of and abs(found.share_of_change - 1) > SMALL:
+            text += "; the rest is idle time"
     if found.wasted_time_ps is not None:
         text += f"; {units.duration(found.wasted_time_ps)} beyond the roof"
     return text
@@ -141,7 +150,7 @@ def facts(detail: OpDetail) -> list[tuple[str, str, str]]:
         both("shape", lambda side: side.shape or units.UNKNOWN),
         both("source", lambda side: side.source or units.UNKNOWN),
         both("scopes", _scopes),
-        both("FLOPs of a call", lambda side: units.flops(side.flops)),
+        both("FLOPs of a call", lambda side: "0" if side.flops == 0 else units.flops(side.flops)),
         both("bytes of a call", lambda side: units.size(side.bytes_accessed or None)),
         both("calls", lambda side: units.number(side.calls_per_step)),
         both(f"exclusive time{est}", lambda side: units.duration(side.time_ps_per_step)),
