@@ -178,6 +178,8 @@ def hlo_caption(detail: OpDetail) -> str:
         return ""
     words = {"recording": "as the recordings spell it", "program": "written out of the programs in the recordings"}
     source = " and ".join(dict.fromkeys(words[side.hlo_source or "program"] for side in found))
+    if any(side.hlo_source == "recording" and "\n" in (side.hlo_text or "") for side in found):
+        source += ", with what it calls out of their programs"
     several = any(side.instruction_count > 1 for side in found)
     return (
         f"Of the instruction that takes the most time, {source}." if several else f"{source[:1].upper()}{source[1:]}."
