@@ -16,7 +16,7 @@ from profiler.report.wording import sides
 from profiler.results_efficiency import Roofline
 
 MOST_FAMILIES = 15
-DRAWN = {"both": "Both", "base": "Baseline", "opt": "Optimized"}
+DRAWN = ("both", "baseline", "optimized")
 Sides = tuple[tuple[str, Roofline], ...]
 
 
@@ -84,7 +84,7 @@ def _controls(both: Sides) -> tuple[Sides, tuple[str, ...]]:
     left, right = st.columns([1, 2], vertical_alignment="bottom")
     with left:
         side = st.segmented_control(
-            "Side", list(DRAWN), default="both", required=True, format_func=DRAWN.__getitem__, key="roofline_side",
+            "Side", DRAWN, default="both", required=True, key="roofline_side",
             bind="query-params",
         )  # fmt: skip
     spent: dict[str, float] = {}
@@ -96,7 +96,7 @@ def _controls(both: Sides) -> tuple[Sides, tuple[str, ...]]:
             "Families", sorted(spent, key=lambda family: -spent[family]), key="roofline_family", bind="query-params",
             placeholder="All families",
         )  # fmt: skip
-    drawn = tuple(each for each in both if side == "both" or each[0].startswith(str(side)))
+    drawn = tuple(each for each in both if side in ("both", each[0]))
     return drawn, tuple(families)
 
 
