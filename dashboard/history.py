@@ -71,6 +71,11 @@ def titles(choices: Sequence[Listed]) -> dict[str, str]:
     return lines
 
 
+def line(each: Listed) -> str:
+    """What one of them says about itself."""
+    return " · ".join(_words(each.run, described(each.run))) if each.run else "upload"
+
+
 def when(run: Run, said: RunFacts | None) -> str:
     """When a run began, to the minute."""
     return ((said.started if said else None) or run.started).strftime("%Y-%m-%d %H:%M")

@@ -29,7 +29,6 @@ def launch(
     host: str = "localhost",
     browser: bool = True,
     max_upload_mb: int | None = None,
-    theme: str = "auto",
 ) -> int:
     """Serves the app until it is stopped.
 
@@ -39,7 +38,6 @@ def launch(
         host: the address to listen on.
         browser: open it, where there is one.
         max_upload_mb: per file; None as the configuration beside the app says.
-        theme: "light", "dark", or "auto" for the browser's.
 
     Returns:
         The exit code of the server, which ends by itself only where it cannot start.
@@ -61,7 +59,6 @@ def launch(
         *("--logger.hideWelcomeMessage=true", "--logger.level=warning"),
         *([] if browser else ["--server.headless=true"]),
         *([f"--server.maxUploadSize={max_upload_mb}"] if max_upload_mb is not None else []),
-        *([f"--theme.base={theme}"] if theme != "auto" else []),
         *([] if host in LOCAL else ["--server.allowedHosts=*"]),  # by whatever name it is reached
         *("--", *paths),
     ]

@@ -30,17 +30,15 @@ class Metric:
 
 
 METRICS = {
-    "mfu": Metric("MFU, %", lambda run: run.mfu, lambda value: units.percent(value, 2), 100.0),
-    "step": Metric(
+    "MFU": Metric("MFU, %", lambda run: run.mfu, lambda value: units.percent(value, 2), 100.0),
+    "step time": Metric(
         "step, ms",
         lambda run: run.steps.mean_ps,
         units.duration,
         1e-9,
         lambda run: (run.steps.p10_ps, run.steps.p90_ps),
     ),
-    "tokens": Metric(
-        "tokens per second and device", lambda run: run.tokens_per_s, lambda value: units.number(value, 5)
-    ),
+    "tokens/s": Metric("tokens/s per device", lambda run: run.tokens_per_s, lambda value: units.number(value, 5)),
 }
 
 

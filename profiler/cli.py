@@ -361,7 +361,6 @@ def run_dashboard(args: argparse.Namespace) -> None:
         host=args.host,
         browser=not args.no_browser,
         max_upload_mb=args.max_upload_mb,
-        theme=args.theme,
     )
     if code:
         raise SystemExit(code)

@@ -280,7 +280,6 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-browser", action="store_true", help="open none")
     group.add_argument("--max-upload-mb", metavar="N", type=_megabytes, help="largest upload (default: 200)")
-    group.add_argument("--theme", choices=("auto", "light", "dark"), default="auto", help="default: the browser's")
     group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
 

@@ -78,14 +78,16 @@ def _table(sources: Sources, runs: list[Run]) -> None:
     which = f"; {first + 1:,} to {first + len(here):,}" if pages > 1 else ""
     elements.text(f"{len(runs):,} {'runs' if len(runs) > 1 else 'run'}, newest first{which}")
     key = f"_runs_{st.session_state.get(_DRAWN, 0)}_{number}_{len(runs)}"
+    rows = _rows(here)
     st.dataframe(
-        _rows(here),
+        rows,
         key=key,
         on_select=lambda: _ticked(key, texts),
         selection_mode="multi-row",
         selection_default={"selection": {"rows": [at for at, text in enumerate(texts) if text in _current()]}},
         hide_index=True,
         width="stretch",
+        column_order=[column for column in rows.columns if column != "problem" or any(rows["problem"])],
         column_config={"started": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm")},
         alt="The runs of the folder with what each says about itself",
     )
@@ -101,19 +103,19 @@ def _rows(runs: list[Run]) -> pl.DataFrame:
                 ((what.started or run.started).replace(tzinfo=None)) for run, what in zip(runs, said, strict=True)
             ],
             "kind": [what.kind or "cannot be read" for what in said],
-            "model": [what.model for what in said],
-            "chips": [history.chip_text(what) or None for what in said],
+            "model": [what.model or "" for what in said],
+            "chips": [history.chip_text(what) for what in said],
             "mesh": [
                 ", ".join(f"{axis} {size}" for axis, size in what.mesh.items() if size > 1) or None for what in said
             ],
-            "batch × tokens": [history.batch_text(what) or None for what in said],
+            "batch × tokens": [history.batch_text(what) for what in said],
             "hosts": [what.hosts for what in said],
-            "commit": [what.commit[:10] if what.commit else None for what in said],
-            "jax": [what.versions.get("jax") for what in said],
+            "commit": [(what.commit or "")[:10] for what in said],
+            "jax": [what.versions.get("jax", "") for what in said],
             "size": [units.size(run.bytes) for run in runs],
-            "problem": [what.error for what in said],
+            "problem": [what.error or "" for what in said],
         },
-        schema_overrides={"hosts": pl.Int64, "model": pl.String, "commit": pl.String, "problem": pl.String},
+        schema_overrides={"hosts": pl.Int64},
     )
 
 
@@ -121,9 +123,9 @@ def _local(when: datetime) -> datetime:
     return when.replace(tzinfo=None)
 
 
-def _mesh(mesh: Mapping[str, int]) -> str | None:
+def _mesh(mesh: Mapping[str, int]) -> str:
     """The axes that divide anything."""
-    return ", ".join(f"{axis} {size}" for axis, size in mesh.items() if size > 1) or None
+    return ", ".join(f"{axis} {size}" for axis, size in mesh.items() if size > 1)
 
 
 def _current() -> list[str]:
@@ -186,21 +188,28 @@ def _figures(chosen: list[str], sources: Sources) -> None:
     compiled = sum(point.kind == "compiled" for point in found)
     if compiled:
         elements.empty(f"{compiled} of {len(found)} are compiled, not recorded: their times are estimates.")
-    usable = {
-        key: metric
-        for key, metric in plots_runs.METRICS.items()
-        if any(point.summary and metric.value(point.summary) is not None for point in found)
-    }
+    known = _known(found)
     picked = st.segmented_control(
-        "Figure", list(usable), format_func=lambda key: usable[key].title, key="figure", bind="query-params",
-        default=next(iter(usable)), label_visibility="collapsed",
+        "Figure", list(known), key="figure", bind="query-params",
+        default=max(known, key=lambda each: known[each]), label_visibility="collapsed",
     )  # fmt: skip
-    metric = usable.get(picked or "", next(iter(usable.values())))
-    figure = plots_runs.history(found, names, metric, palette())
-    elements.plot(figure, "history", plots_runs.described(found, names, metric))
-    elements.text("In the order of time. Recorded and compiled runs share no line, nor do models or chips.")
+    if picked and known[picked]:
+        metric = plots_runs.METRICS[picked]
+        figure = plots_runs.history(found, names, metric, palette())
+        elements.plot(figure, "history", plots_runs.described(found, names, metric))
+        elements.text("In the order of time. Recorded and compiled runs share no line, nor do models or chips.")
+    elif picked:
+        elements.empty(f"None of the chosen runs says its {picked}.", "The sidebar can give what MFU and tokens need.")
     elements.table(_measured(found, names))
     _keys(found, names)
+
+
+def _known(found: list[Point]) -> dict[str, int]:
+    """How many of the runs have each figure."""
+    return {
+        title: sum(point.summary is not None and metric.value(point.summary) is not None for point in found)
+        for title, metric in plots_runs.METRICS.items()
+    }
 
 
 def _options() -> Options:

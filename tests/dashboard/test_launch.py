@@ -115,7 +115,6 @@ def test_the_server_ends_with_the_command(started: Any, tmp_path: Path) -> None:
         (["nothing"], 3, "nothing: no such file or folder"),
         (["--port", "0"], 2, "0 is no port"),
         (["--port", "99999"], 2, "is more than 65535"),
-        (["--theme", "pink"], 2, "invalid choice"),
         (["--host", "no-such-host.invalid"], 2, "is no address of this machine"),
         (["--host", "192.0.2.1"], 2, "192.0.2.1 is no address of this machine"),
     ],
@@ -167,7 +166,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
 def test_the_options_reach_the_server(command: Any, capsys: Any) -> None:
     sample = str(sample_profiles.path("cpu-remat/baseline.xplane.pb.gz"))
-    given = command(sample, f"new={sample}", "--no-browser", "--max-upload-mb", "7", "--theme", "dark")
+    given = command(sample, f"new={sample}", "--no-browser", "--max-upload-mb", "7")
     assert given[given.index("--") + 1 :] == [sample, f"new={sample}"]
     assert {
         "--server.address=localhost",
@@ -175,7 +174,6 @@ def test_the_options_reach_the_server(command: Any, capsys: Any) -> None:
         "--server.fileWatcherType=none",
         "--server.headless=true",
         "--server.maxUploadSize=7",
-        "--theme.base=dark",
     } <= set(given)
     assert "warning" not in capsys.readouterr().err
 
@@ -191,7 +189,7 @@ def test_the_settings_keep_to_this_machine_and_say_nothing_to_others() -> None:
     assert settings["server"]["allowedHosts"] == ["localhost", "127.0.0.1", "::1"]
     assert settings["server"]["enableCORS"] is settings["server"]["enableXsrfProtection"] is True
     assert settings["browser"]["gatherUsageStats"] is False
-    assert settings["client"]["toolbarMode"] == "minimal"
+    assert settings["client"]["toolbarMode"] == "viewer"
 
 
 def test_the_settings_are_ones_that_streamlit_knows() -> None:
