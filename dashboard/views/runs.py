@@ -87,7 +87,7 @@ def _table(sources: Sources, runs: list[Run]) -> None:
         selection_default={"selection": {"rows": [at for at, text in enumerate(texts) if text in _current()]}},
         hide_index=True,
         width="stretch",
-        column_order=[column for column in rows.columns if column != "problem" or any(rows["problem"])],
+        column_order=[column for column in rows.columns if any(rows[column])],
         column_config={"started": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm")},
         alt="The runs of the folder with what each says about itself",
     )
