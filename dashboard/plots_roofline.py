@@ -22,8 +22,9 @@ def roofline(figure: RooflineFigure, colors: Palette) -> go.Figure:
     """Points under their roof; both axes are logarithmic."""
     drawn = go.Figure()
     low, high = figure.x
+    highest = max((roof.peak for _, roof in figure.roofs), default=0.0)
     for title, roof in figure.roofs:
-        _roof(drawn, title, roof, (low, high), colors)
+        _roof(drawn, title, roof, (low, high), colors, above=roof.peak == highest)
     longest = max((op.time_ps_per_step for side in figure.sides for op in side.points), default=1.0)
     groups = [*figure.families, OTHERS]
     symbols = dict(zip(groups, SYMBOLS, strict=False))
@@ -58,7 +59,7 @@ def roofline(figure: RooflineFigure, colors: Palette) -> go.Figure:
             "font": {"color": colors.ink, "size": 12},
         },
         margin={"l": 8, "r": 8, "t": 8, "b": 96},
-        xaxis=axis(colors, "FLOPs per byte of HBM traffic", **_log(figure.x)),
+        xaxis=axis(colors, "FLOPs per byte accessed", **_log(figure.x)),
         yaxis=axis(colors, "TFLOP/s", **_log(figure.y)),
         hovermode="closest",
     )
@@ -71,7 +72,8 @@ def _log(ends: tuple[float, float]) -> dict[str, object]:
     return {"type": "log", "range": [low, high], "dtick": 1 if high - low > FEW_DECADES else "D2", "tickformat": ",~r"}
 
 
-def _roof(drawn: go.Figure, title: str, roof: Roof, ends: tuple[float, float], colors: Palette) -> None:
+def _roof(drawn: go.Figure, title: str, roof: Roof, ends: tuple[float, float], colors: Palette, *, above: bool) -> None:
+    """The line, its ridge and its peak; the words stand above the line, those of a lower one below it."""
     low, high = ends
     corners = [low, roof.ridge, high]
     dashed = title == "baseline"
@@ -102,7 +104,7 @@ def _roof(drawn: go.Figure, title: str, roof: Roof, ends: tuple[float, float], c
         y=math.log10(roof.peak),
         text=f"peak {units.number(roof.peak, 5)} TFLOP/s{of}",
         xanchor="right",
-        yanchor="bottom",
+        yanchor="bottom" if above else "top",
         showarrow=False,
         font={"color": colors.dim, "size": 12},
     )

@@ -106,7 +106,7 @@ def _figure(drawn: Sides, families: tuple[str, ...]) -> None:
         if any(result.ops for _, result in drawn):
             elements.empty(
                 "No op can be placed: of none are FLOPs and bytes both known and above 0.",
-                "TPU recordings hold both for every op; CPU and GPU recordings often hold neither.",
+                "TPU recordings hold both; others do where the HLO program is in the recording.",
             )
         return
     below = "The further below the roof, the more of the time is wasted. " if figure.roofs else ""
