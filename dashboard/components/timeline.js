@@ -216,7 +216,7 @@ class Timeline extends Drawing {
 
   ask() {
     const [start, end] = this.window;
-    this.report('window', { start, end, pixels: Math.round(this.plot), have: this.overview ? this.dataset : '' });
+    this.report('window', { of: this.dataset, start, end, pixels: Math.round(this.plot), whole: Boolean(this.overview) });
   }
 
   resize() {
@@ -273,7 +273,7 @@ class Timeline extends Drawing {
         line(op[4], 'minor');
       } else {
         line(`${columns.count[at].toLocaleString('en')} spans`);
-        line(`most of the time: ${family}`);
+        line(columns.busy[at] ? `most of the time: ${family}` : 'of no length');
         line(`${duration(columns.busy[at])}${estimated} ${when}`);
         line('click to zoom in', 'minor');
       }
@@ -303,7 +303,7 @@ class Timeline extends Drawing {
     if (!found) return this.chosen && this.choose(null);
     const { band, columns, at } = found;
     if (columns.op[at] >= 0)
-      return this.choose({ side: band.side, row: band.row, op: columns.op[at], start: columns.start[at], duration: columns.busy[at] });
+      return this.choose({ side: band.side, op: columns.op[at], start: columns.start[at], duration: columns.busy[at] });
     const room = Math.max((columns.end[at] - columns.start[at]) * 2, NARROWEST_PS);
     return this.show(columns.start[at] - room / 2, columns.end[at] + room / 2);
   }
@@ -311,7 +311,7 @@ class Timeline extends Drawing {
   choose(span) {
     this.chosen = span;
     this.draw();
-    this.report('span', span);
+    this.report('span', { of: this.dataset, ...(span ?? { op: -1 }) });
   }
 }
 

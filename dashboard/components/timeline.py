@@ -104,11 +104,11 @@ class Drawn:
         view = self.sample(window, OVERVIEW_PIXELS)
         return timeline.longest(view, most) if view is not None else ()
 
-    def at(self, row_op: int, start: int) -> int | None:
+    def at(self, op: int, start: int) -> int | None:
         """The duration of the span of an op that begins at a time since the step's start; None where there is none."""
         if self.rows is None:
             return None
-        found = np.flatnonzero((self.rows.start_ps == start + self.span[0]) & (self.rows.op == row_op))
+        found = np.flatnonzero((self.rows.start_ps == start + self.span[0]) & (self.rows.op == op))
         return int(self.rows.duration_ps[found[0]]) if len(found) else None
 
 
@@ -140,17 +140,25 @@ def inside(window: object, sides: Sequence[Drawn]) -> tuple[int, int]:
     return (start, end) if end - start >= NARROWEST_PS else home(sides)
 
 
-def draw(
+def draw(sides: Sequence[Drawn], name: str, **asked: Any) -> None:
+    """Mounts the drawing of ``payload``; the state of the widget ``name`` has what the browser reports.
+
+    That is "window" (``of``, ``start``, ``end``, ``pixels``, ``whole``: whether it has the overview) and "span"
+    (``of``, ``side``, ``op``, ``start``; ``op`` −1 for none); ``of`` is the payload's key.
+    """
+    _sheet(key=name, data=payload(sides, **asked), on_window_change=_nothing, on_span_change=_nothing)
+
+
+def payload(
     sides: Sequence[Drawn],
+    *,
     key: str,
     window: tuple[int, int],
     pixels: int,
-    span: dict[str, int] | None,
-    *,
-    overview: bool,
-    name: str,
-) -> None:
-    """Mounts the drawing.
+    span: dict[str, int] | None = None,
+    overview: bool = True,
+) -> dict[str, Any]:
+    """What the browser gets.
 
     Args:
         sides: what is drawn, top to bottom.
@@ -159,14 +167,14 @@ def draw(
         pixels: how wide the drawing is.
         span: the chosen span: side, op, start.
         overview: whether the browser needs the sample of the whole step.
-        name: of the widget, whose state has what the browser reports: "window" and "span".
     """
     whole, (low, high) = home(sides), limits(sides)
     length = window[1] - window[0]
-    wide = (max(window[0] - length, low), min(window[1] + length, high))
+    wide = (max(window[0] - length, low), min(window[1] + length, high))  # room to pan at once
+    pixels = min(max(pixels, PIXELS[0]), PIXELS[1]) * (wide[1] - wide[0]) // length
     first = [side.sample(whole, OVERVIEW_PIXELS) for side in sides]
+    finer = [side.sample(wide, pixels) for side in sides]
     kept = [_kept(view) for view in first]
-    finer = [side.sample(wide, min(max(pixels, PIXELS[0]), PIXELS[1]) * 3) for side in sides]
     names = list(dict.fromkeys(each for side in sides if side.rows for each in side.rows.families))
     numbers = {each: number for number, each in enumerate(names)}
     columns = [
@@ -177,23 +185,18 @@ def draw(
     for index, side in enumerate(sides):
         ops = {op for sample in (columns if overview else columns[1:]) for op in sample[index]["op"]}
         described.append(_side(side, first[index], kept[index], ops))
-    _sheet(
-        key=name,
-        data={
-            "key": key,
-            "families": [(each, *LOOKS.get(each, LOOKS["other"])) for each in names],
-            "home": whole,
-            "limits": (low, high),
-            "window": window,
-            "span": span,
-            "sides": described,
-            "overview": {"range": whole, "sides": columns[0]} if overview else None,
-            "detail": {"range": wide, "sides": columns[1]},
-            "alt": "; ".join(_alt(side) for side in sides),
-        },
-        on_window_change=_nothing,
-        on_span_change=_nothing,
-    )
+    return {
+        "key": key,
+        "families": [(each, *LOOKS.get(each, LOOKS["other"])) for each in names],
+        "home": whole,
+        "limits": (low, high),
+        "window": window,
+        "span": span,
+        "sides": described,
+        "overview": {"range": whole, "sides": columns[0]} if overview else None,
+        "detail": {"range": wide, "sides": columns[1]},
+        "alt": "; ".join(_alt(side) for side in sides),
+    }
 
 
 def _nothing() -> None:

@@ -70,7 +70,7 @@ class Drawing {
     tile.width = tile.height = size;
     pen.fillStyle = fill;
     pen.fillRect(0, 0, size, size);
-    pen.strokeStyle = pen.fillStyle = bright ? '#00000045' : '#ffffff66';
+    pen.strokeStyle = pen.fillStyle = bright ? '#0000003a' : '#ffffff4d';
     pen.lineWidth = 1.4;
     const stroke = (...points) => {
       pen.beginPath();
@@ -175,7 +175,7 @@ class Drawing {
         pen.fillStyle = look.ink;
         pen.fillText(text, seen + 4, band.y + ROW / 2 + 0.5);
       }
-      const same = chosen && chosen.op === op[at], exact = same && chosen.start === columns.start[at] && chosen.row === band.row;
+      const same = chosen && chosen.op === op[at], exact = same && chosen.start === columns.start[at];
       if (exact || (same && width > 3) || this.over === `${band.side} ${band.row} ${columns.start[at]}`) {
         pen.strokeStyle = this.colour.ink;
         pen.lineWidth = exact ? 3 : 1;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from hashlib import blake2s
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from profiler.report.wording import sides as named_sides
 from profiler.results_timeline import TimelineDevice, TimelineOp, TimelineRows
 
 SHEET, SHOWN = "timeline", "_timeline_shown"
+SPAN = ("side", "op", "start")  # what names a span: start is time since the step's start
 SHORT = {"baseline": "base", "optimized": "opt"}  # of a side, in the URL
 MOST_SPANS = 12  # a side, in the table
 WIDTH = 1100  # of the drawing, before the browser says how wide it is
@@ -31,7 +33,7 @@ WIDTH = 1100  # of the drawing, before the browser says how wide it is
 
 def page(comparison: Comparison) -> None:
     """The page."""
-    left, right = st.columns([5, 1], vertical_alignment="center")
+    left, right = st.columns([5, 1], vertical_alignment="bottom")
     with left:
         st.header("Timeline")
     elements.estimate_banner(named_sides(comparison.diff))
@@ -42,12 +44,14 @@ def page(comparison: Comparison) -> None:
     drawn = _chosen(comparison.sides, there)
     with right:
         _exports(drawn)
-    key = "|".join(f"{side.key} {each.device.name if each.device else ''} {each.step}" for side, each in
-                   zip(comparison.sides, drawn, strict=True))  # fmt: skip
+    shown = [
+        (side.key, each.device and each.device.name, each.step)
+        for side, each in zip(comparison.sides, drawn, strict=True)
+    ]
+    key = blake2s(repr(shown).encode()).hexdigest()[:16]
     if st.session_state.get(SHOWN, key) != key:  # a window and a span are of what was shown before
         state.put("window", "")
         state.put("span", "")
-        st.session_state.pop(SHEET, None)
     st.session_state[SHOWN] = key
     _drawing(drawn, key)
 
@@ -99,31 +103,36 @@ def _rows(key: str, _trace: Any, _device: int) -> TimelineRows:
 @st.fragment
 def _drawing(drawn: list[Drawn], key: str) -> None:
     """The canvas, the chosen span, and the longest spans as a table: what follows the window, and nothing else."""
-    said = st.session_state.get(SHEET) or {}
-    asked, span = said.get("window") or {}, _span(said, drawn)
-    if asked:
-        window = sheet.inside([asked.get("start"), asked.get("end")], drawn)
-    else:
-        window = sheet.inside([int(each) for each in re.findall(r"-?\d{1,18}", state.get("window"))], drawn)
+    asked = _said("window", key)
+    window = sheet.inside([asked.get("start"), asked.get("end")] if asked else _numbers("window"), drawn)
     pixels = asked["pixels"] if isinstance(asked.get("pixels"), int) else WIDTH
-    sheet.draw(drawn, key, window, pixels, span, overview=asked.get("have") != key, name=SHEET)
+    found = _said("span", key)
+    span = _span([found.get(name) for name in SPAN] if found else _numbers("span"), drawn)
+    sheet.draw(drawn, SHEET, key=key, window=window, pixels=pixels, span=span, overview=not asked.get("whole"))
     state.put("window", "" if window == sheet.home(drawn) else "{} {}".format(*window))
-    state.put("span", "{side} {op} {start}".format(**span) if span else "")
+    state.put("span", " ".join(str(span[name]) for name in SPAN) if span else "")
     if span:
         _facts(drawn[span["side"]], span)
     with st.expander("The longest spans in view, as a table"):
         elements.table(_longest(drawn, window), title=False)
 
 
-def _span(said: Any, drawn: list[Drawn]) -> dict[str, int] | None:
-    """The chosen span, as far as there is such a one."""
-    if "span" in said and (said["span"] is not None or said.get("window")):
-        found = said["span"]
-    else:
-        found = dict(zip(("side", "op", "start"), map(int, re.findall(r"-?\d{1,18}", state.get("span"))), strict=False))
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), int) for name in ("side", "op", "start")):
+def _said(what: str, key: str) -> dict[str, Any]:
+    """What the browser reports, empty where that is of another step, or nothing."""
+    found = (st.session_state.get(SHEET) or {}).get(what)
+    return found if isinstance(found, dict) and found.get("of") == key else {}
+
+
+def _numbers(name: str) -> list[Any]:
+    """The whole numbers of a parameter of the URL."""
+    return [int(each) for each in re.findall(r"-?\d{1,18}", state.get(name))]
+
+
+def _span(found: list[Any], drawn: list[Drawn]) -> dict[str, int] | None:
+    """The chosen span, where there is such a one."""
+    if len(found) != len(SPAN) or not all(isinstance(each, int) and abs(each) < 2**62 for each in found):
         return None
-    side, op, start = found["side"], found["op"], found["start"]
+    side, op, start = found
     if not 0 <= side < len(drawn) or not 0 <= op < drawn[side].measured.trace.ops.height:
         return None
     duration = drawn[side].at(op, start)
@@ -156,7 +165,7 @@ def _link(op: TimelineOp) -> None:
     if (Path(__file__).parent / "ops.py").exists():
         kept = {name: st.query_params[name] for name in ("base", "opt") if name in st.query_params}
         st.page_link("views/ops.py", label="This op on the Ops page", icon=":material/table_rows:",
-                     query_params={**kept, "q": op.op})  # fmt: skip
+                     query_params={**kept, "search": op.op})  # fmt: skip
 
 
 def _longest(drawn: list[Drawn], window: tuple[int, int]) -> Table:
@@ -191,14 +200,15 @@ def _exports(drawn: list[Drawn]) -> None:
         hide = st.checkbox("Hide names of hosts, folders and users", key="redact_timeline")
         both = [side for side in drawn if side.device is not None]
         for title, name, make in (
-            ("This step of both sides", "step", partial(_packed, both, None, hide)),
-            ("All steady steps, all devices", "steps", partial(_packed, both, "all", hide)),
+            ("This step of both sides", "step", partial(packed, both, None, hide)),
+            ("All steady steps, all devices", "steps", partial(packed, both, "all", hide)),
         ):
             st.download_button(title, make, f"{name}.json.gz", "application/gzip", key=f"perfetto-{name}",
                                on_click="ignore", width="stretch")  # fmt: skip
 
 
-def _packed(drawn: list[Drawn], step: Step, hide: bool) -> bytes:
+def packed(drawn: list[Drawn], step: Step, hide: bool) -> bytes:
+    """The chosen device and step of each side, or "all" steps of all devices, as a gzipped file for Perfetto."""
     only = None if step == "all" else [(side.device.index, side.step) for side in drawn if side.device is not None]
     found = export([side.measured for side in drawn], step, only)
     return b"".join(perfetto.packed(perfetto.trace_events(redacted(found) if hide else found)))
