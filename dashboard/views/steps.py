@@ -28,7 +28,9 @@ FIRST = ("perplexity", "grad_norm", "learning_rate", "cross_entropy")
 def page(comparison: Comparison) -> None:
     """The page."""
     diff = comparison.diff
-    elements.html(f'<h1 class="verdict">{escape(steps_view.steps_text(diff))}</h1>')
+    headline, more = steps_view.steps_text(diff)
+    because = f'<p class="because">{escape(more)}</p>' if more else ""
+    elements.html(f'<h1 class="verdict">{escape(headline)}</h1>{because}')
     elements.text(f"{diff_view.noise_text(diff).capitalize()}.")
     elements.estimate_banner(sides(diff))
     _steps(diff)

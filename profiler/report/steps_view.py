@@ -17,19 +17,19 @@ CODES = (
 )  # fmt: skip
 
 
-def steps_text(diff: Diff) -> str:
-    """The change of the mean step, and of the time for equal work where a step does not do the same on both sides."""
+def steps_text(diff: Diff) -> tuple[str, str | None]:
+    """The change of the mean step; where a step does another amount of work, that of equal work and the step second."""
     base, opt = (side.steps for _, side in sides(diff))
     if base.unit != opt.unit:
-        return f"The baseline is timed per {base.unit}, the optimized side per {opt.unit}"
-    what = f"Mean device time of a {base.unit}" if by_device_time(diff) else f"Mean {base.unit}"
-    text = f"{what} {_change(base.mean_ps, opt.mean_ps)}"
-    if scaled(diff):
-        times = _change(diff.delta.baseline_time_ps, diff.delta.optimized_time_ps)
-        text += f", for equal {EQUAL_WORK[diff.normalization]} {times}"
+        return f"The baseline is timed per {base.unit}, the optimized side per {opt.unit}", None
     estimated = [title for title, side in sides(diff) if side.kind == "compiled"]
-    words = "both estimates" if len(estimated) == 2 else f"{estimated[0]} estimated" if estimated else ""
-    return f"{text} – {words}" if words else text
+    words = ", both estimated" if len(estimated) == 2 else f", {estimated[0]} estimated" if estimated else ""
+    what = f"Mean device time of a {base.unit}" if by_device_time(diff) else f"Mean {base.unit}"
+    step = f"{what} {_change(base.mean_ps, opt.mean_ps)}{words}"
+    if not scaled(diff):
+        return step, None
+    times = _change(diff.delta.baseline_time_ps, diff.delta.optimized_time_ps)
+    return f"Time for equal {EQUAL_WORK[diff.normalization]} {times}{words}", f"{step}, of another amount of work"
 
 
 def _change(before: float, after: float) -> str:
