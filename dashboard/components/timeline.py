@@ -17,6 +17,7 @@ from profiler.report import units
 from profiler.results_timeline import TimelineDevice, TimelineRows, TimelineSpan, TimelineView
 
 HERE = Path(__file__).parent
+SCRIPTS = ("timeline_drawing.js", "timeline.js")  # one after the other they are one module
 PIXELS = (200, 4000)  # of a drawing, whatever the browser says
 OVERVIEW_PIXELS = 1600
 MARGIN = 0.015  # of the longer step, left and right of it
@@ -60,7 +61,7 @@ LOOKS: dict[str, tuple[str, str] | tuple[str, str, str]] = {
 
 _sheet = st.components.v2.component(
     "profiler_timeline",
-    js="\n".join((HERE / name).read_text("utf-8") for name in ("timeline_drawing.js", "timeline.js")),
+    js="\n".join((HERE / name).read_text("utf-8") for name in SCRIPTS),
     css=(HERE / "timeline.css").read_text("utf-8"),
 )
 
