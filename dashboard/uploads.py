@@ -18,7 +18,7 @@ from profiler.errors import UnreadableError
 
 PREFIX = "upload:"
 KINDS = (".xplane.pb", ".xplane.pb.gz", ".yml")
-MOST_BYTES = 1 << 30  # of all uploads together
+MOST_BYTES = 1 << 30  # of all uploads together, or room for four of the largest
 MOST_UNPACKED = 10  # times as much may a gzipped one unpack to; profiles pack about ten to one
 _CHUNK = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -32,11 +32,20 @@ class Uploads:
     killed leaves it behind. When all together grow too large, the oldest go.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES):
-        self.most_bytes = most_bytes
+    def __init__(self, most_bytes: int | None = None):
+        self._most_bytes = most_bytes
         self._files: OrderedDict[Path, int] = OrderedDict()
         self._lock = threading.RLock()
         self._folder: Path | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        """Of all of them together."""
+        if self._most_bytes is None:
+            from streamlit import get_option  # what the server was started with
+
+            self._most_bytes = max(MOST_BYTES, 4 * int(get_option("server.maxUploadSize")) << 20)
+        return self._most_bytes
 
     @property
     def folder(self) -> Path:
