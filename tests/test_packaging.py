@@ -108,3 +108,22 @@ def test_a_sample_holds_steps_ops_and_their_program(side, rematerialised):
 def test_a_sample_does_not_tell_where_it_was_recorded(side):
     data = gzip.decompress(sample_profiles.path(f"cpu-remat/{side}.xplane.pb.gz").read_bytes())
     assert not [place for place in (b"/home/", b"/root/", b"/tmp/", b"/Users/") if place in data]
+
+
+def test_every_file_of_the_dashboard_is_in_the_wheel_and_in_the_source_archive():
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    listed = {
+        path
+        for package, patterns in data.items()
+        if package.split(".")[0] == "dashboard"
+        for pattern in patterns
+        for path in (ROOT / package.replace(".", os.sep)).glob(pattern)
+    }
+    files = {
+        path
+        for path in (ROOT / "dashboard").rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc") and "__pycache__" not in path.parts
+    }
+    assert files == listed
+    archived = next(line for line in (ROOT / "MANIFEST.in").read_text().splitlines() if "include dashboard" in line)
+    assert {f"*{path.suffix}" for path in files} <= set(archived.split())
