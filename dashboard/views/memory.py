@@ -97,7 +97,7 @@ def _changes(found: MemoryDelta) -> None:
         return
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:
-        text = st.text_input("Search", key="memory_find", bind="query-params", type="search", max_chars=200)
+        text = st.text_input("Search", key="memory_find", bind="query-params", type="search")
     with right:
         kinds = st.pills("Change", CHANGES, selection_mode="multi", key="memory_change", bind="query-params")
     shown = memory_pair.search(frame, text or "")
@@ -122,7 +122,7 @@ def _side(base: MemoryReport, opt: MemoryReport) -> None:
     )  # fmt: skip
     report = base if side == "baseline" else opt
     if report.tensors:
-        text = st.text_input("Search tensors", key="memory_tensor", bind="query-params", type="search", max_chars=200)
+        text = st.text_input("Search tensors", key="memory_tensor", bind="query-params", type="search")
         frame = memory_pair.tensors_frame(report)
         shown = memory_pair.search(frame, text or "")
         scale = units.byte_scale(tensor.bytes for tensor in report.tensors)
