@@ -130,6 +130,7 @@ def test_the_wheel_zooms_at_once_and_asks_for_finer_spans(opened: Any, pair: lis
     under = page.chrome.run(moment)
     for _ in range(8):
         page.wheel(x, y, -300)
+    page.chrome.wait(f"{T}.window[0] === window.said.window?.start && {T}.window[1] === window.said.window.end")
     said = page.said("window")
     assert said["end"] - said["start"] < (page.window[1] - page.window[0]) / 50
     assert page.chrome.run(moment) == pytest.approx(under, abs=said["end"] - said["start"])
@@ -163,7 +164,7 @@ def test_keys_and_buttons_zoom_and_pan(opened: Any, simple: list[sheet.Drawn]) -
     page.press("0")
     assert page.chrome.run(f"[...{T}.window]") == list(page.window)
     for name, changes in (("Zoom in", True), ("To the right", True), ("The whole step", True), ("To the left", False)):
-        before = page.chrome.run(f"String({T}.window)")
+        before = page.chrome.run(f"{DRAWN}.then(() => String({T}.window))")
         page.chrome.run(f"document.querySelector('button[aria-label={json.dumps(name)}]').click()")
         assert (page.chrome.run(f"String({T}.window)") != before) == changes  # nothing lies left of the step
 
