@@ -115,9 +115,9 @@ def _instruction(
 def _text(recorded: str | None, instruction: Instruction | None) -> tuple[str | None, str | None]:
     """(HLO text, where it comes from): what the recording spells, unless the program says more than that."""
     if instruction is None:
-        return (recorded, "recording") if recorded else (None, None)
+        return (hlo_text.bounded(recorded), "recording") if recorded else (None, None)
     written = hlo_text.line(instruction, operand_shapes=True)
     source = "recording" if recorded and len(recorded) >= len(written) else "program"
     parts = [recorded if recorded and source == "recording" else written, *hlo_text.notes(instruction)]
     below = hlo_text.bodies(instruction)
-    return ", ".join(parts) + (f"\n\n{below}" if below else ""), source
+    return hlo_text.bounded(", ".join(parts)) + (f"\n\n{below}" if below else ""), source

@@ -119,7 +119,7 @@ def _own(instruction: Instruction) -> Iterator[str]:
     if proto.precision_config and (found := _precision(proto)):
         yield f"operand_precision={{{found}}}"
     if proto.comparison_direction:
-        yield f"direction={proto.comparison_direction.decode('utf-8', 'replace')}"
+        yield f"direction={clean(proto.comparison_direction.decode('utf-8', 'replace'))}"
     if opcode == "reduce-precision":
         yield f"exponent_bits={proto.exponent_bits}"
         yield f"mantissa_bits={proto.mantissa_bits}"

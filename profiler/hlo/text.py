@@ -18,7 +18,7 @@ from profiler.hlo.module import Computation, HloModule, Instruction
 from profiler.hlo.schema import ELEMENT_TYPES, hlo
 
 MOST_LINES = 150  # of bodies, and
-MOST_LETTERS = 24_000  # of them: what a person still reads
+MOST_LETTERS = 24_000  # of them, and of any line: what a person still reads
 MOST_OPERANDS = 64
 MOST_ELEMENTS = 10  # of a constant; XLA elides larger ones too
 # Bodies of these are programs of their own, with rows of their own in every table.
@@ -31,6 +31,12 @@ def line(instruction: Instruction, *, operand_shapes: bool) -> str:
     """``%name = shape opcode(operands), attributes``."""
     head = f"%{clean(instruction.name)} = {instruction.shape} {clean(instruction.opcode)}"
     return ", ".join([f"{head}({_operands(instruction, operand_shapes)})", *attributes(instruction)])
+
+
+def bounded(text: str) -> str:
+    """A line of at most MOST_LETTERS, with a comment in place of what is left out (the tuple of a loop's state)."""
+    left_out = len(text) - MOST_LETTERS
+    return text if left_out <= 0 else f"{text[:MOST_LETTERS]} /* … {left_out:,} letters more */"
 
 
 def notes(instruction: Instruction) -> list[str]:
@@ -54,7 +60,7 @@ def bodies(instruction: Instruction) -> str:
                 left_out += 1
                 continue
             text = ("ROOT " if member is computation.root else "") + line(member, operand_shapes=False)
-            written.append(f"  {text[:MOST_LETTERS]}")
+            written.append(f"  {bounded(text)}")
             lines, letters = lines + 1, letters + len(text)
         if written:
             cut = "" if len(written) == len(computation.instructions) else "\n  // …"

@@ -12,7 +12,7 @@ from profiler.api import load
 from profiler.hlo import HloModule, parse
 from profiler.hlo.attributes import MOST_CONFIG, clean, quoted
 from profiler.hlo.schema import hlo
-from profiler.hlo.text import MOST_LINES, MOST_OPERANDS, bodies, constant, line, notes
+from profiler.hlo.text import MOST_LETTERS, MOST_LINES, MOST_OPERANDS, bodies, bounded, constant, line, notes
 
 _INSTRUCTION = re.compile(r"^  (ROOT )?%([\w.\-]+) = ")
 _INDEX = re.compile(r"/\*index=\d+\*/")  # XLA numbers long lists; here nobody counts them
@@ -112,6 +112,11 @@ def test_long_bodies_end_with_what_is_left_out(builder) -> None:
     body = bodies(parse(builder.bytes()).instructions["f"])
     assert body.count("\n") < MOST_LINES + 10
     assert body.endswith("// 1,234 more instructions")
+
+
+def test_no_line_is_longer_than_a_person_reads() -> None:
+    assert bounded("x" * MOST_LETTERS) == "x" * MOST_LETTERS
+    assert bounded("x" * (MOST_LETTERS + 1500)).endswith("x /* … 1,500 letters more */")
 
 
 def test_loops_do_not_spell_their_bodies(builder) -> None:
