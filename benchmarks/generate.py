@@ -25,6 +25,7 @@ TICK_PS = 1250  # device times are whole cycles of an 800 MHz counter
 SKEW_PS = 43_000  # the device's clock against the host's
 STEP_GAP_PS = 180_000_000
 START_PS = 5_353_251_593_250
+HOST_CLOCK_PS = 7_301_000_000  # one host's clock against another's
 CHUNK_STEPS = 8
 
 
@@ -72,9 +73,12 @@ class Timing:
         return start, end[:, self.last]
 
 
-def device_plane(program: Program, timing: Timing, device: int, seed: int, event_bytes: int) -> tuple[list[bytes], int]:
+def device_plane(
+    program: Program, timing: Timing, device: int, seeds: list[int], event_bytes: int
+) -> tuple[list[bytes], int]:
     """The serialized pieces of one device's XPlane, and its number of events."""
-    random = np.random.default_rng([seed, device])
+    random = np.random.default_rng([*seeds, device])
+    begin_ps = START_PS + sum(seeds[1:]) * HOST_CLOCK_PS
     stats: dict[str, Stat] = {
         "device_type_string": "TPU v6 Lite",
         "peak_teraflops_per_second": 918.0,
@@ -88,7 +92,7 @@ def device_plane(program: Program, timing: Timing, device: int, seed: int, event
     dones = np.flatnonzero(timing.starts >= 0)
 
     lines: dict[str, list[bytes]] = {"Steps": [], "XLA Modules": [], "XLA Ops": [], "Async XLA Ops": []}
-    written, steps, now = 0, 0, START_PS
+    written, steps, now = 0, 0, begin_ps
     while written < event_bytes:
         start, end = timing.steps(CHUNK_STEPS, now, random)
         if steps:  # how many more are wanted is known from the second chunk on
@@ -173,11 +177,17 @@ def hlo_module(program: Program) -> bytes:
     return data
 
 
-def generate(path: Path, size: int, variant: str = "baseline", devices: int = 4, seed: int = 0) -> dict[str, float]:
-    """Writes one recording of about ``size`` bytes; returns its bytes, events, bytes per event and number of ops."""
+def generate(
+    path: Path, size: int, variant: str = "baseline", devices: int = 4, seed: int = 0, host: str | None = None
+) -> dict[str, float]:
+    """Writes one recording of about ``size`` bytes; returns its bytes, events, bytes per event and number of ops.
+
+    Hosts of one run have a ``host`` each: the program is the same, the times and the clock are the host's own.
+    """
     program = Program(variant, seed)
     timing = Timing(program)
-    rest = SpaceBuilder(hostnames=("worker-0",))
+    seeds = [seed] if host is None else [seed, *host.encode()]
+    rest = SpaceBuilder(hostnames=(host or "worker-0",))
     rest.hlo_proto("jit_train_step", program.program_id, hlo_module(program))
     rest.plane("Task Environment", stats={"profile_start_time": 1_741_722_099_081_044_120})
     tail = rest.to_bytes()
@@ -188,7 +198,7 @@ def generate(path: Path, size: int, variant: str = "baseline", devices: int = 4,
             metadata = PlaneBuilder("probe")
             for index in range(len(program.ops)):
                 op_metadata(metadata, program, index)
-            pieces, count = device_plane(program, timing, device, seed, max(1, left - len(metadata.payload())))
+            pieces, count = device_plane(program, timing, device, seeds, max(1, left - len(metadata.payload())))
             length = sum(map(len, pieces))
             file.writelines([b"\x0a", encode.varint(length), *pieces])
             events, event_bytes = events + count, event_bytes + length - len(pieces[0])

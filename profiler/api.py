@@ -38,6 +38,8 @@ class Options:
         config: YAML of the run, a path or a URL: knobs, and model FLOPs or tokens where it has them.
         normalize: "auto", "token", "flop", "step" or "run".
         force: compare what is not comparable.
+        all_devices: of a run of several hosts all devices, in memory at once, and the means over them; else its median
+            device (docs/fleet.md).
     """
 
     host: str | None = None
@@ -50,6 +52,7 @@ class Options:
     config: Path | str | None = None
     normalize: str = "auto"
     force: bool = False
+    all_devices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ def load(path: str | Side, options: Options = Options(), *, timelines: bool = Tr
         host=options.host,
         device=options.device,
         timelines=timelines,
+        all_devices=options.all_devices,
     )
     return with_config(trace, options.config)
 

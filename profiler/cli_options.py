@@ -209,6 +209,11 @@ def add_selection_options(parser: argparse.ArgumentParser, steps: bool = True) -
     group = parser.add_argument_group("what to read")
     group.add_argument("--host", metavar="NAME", help="only this host's planes")
     group.add_argument("--device", metavar="NAME", help="only this device, for example TPU:0")
+    group.add_argument(
+        "--all-devices",
+        action="store_true",
+        help="of a run of several hosts means over all devices, all in memory (default: its median device)",
+    )
     if not steps:
         return
     group.add_argument(
@@ -303,6 +308,7 @@ def options(args: argparse.Namespace, side: int | None = None) -> Options:
         config=config[min(side or 0, len(config) - 1)] if config else None,
         normalize=getattr(args, "normalize", "auto"),
         force=getattr(args, "force", False),
+        all_devices=args.all_devices,
     )
 
 

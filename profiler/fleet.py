@@ -10,7 +10,7 @@ a run of thousands of hosts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -67,7 +67,7 @@ class Fleet:
         devices: by file, then as the file has them; ``devices[i].index`` is i.
         windows: for each device its steady steps (times since the host's origin), all of them, whatever steps a
             command was asked for; with unit "run" the whole recording, where none of its steps repeats.
-        groups: what the exclusive time of a step is divided into, over all devices; see profiler.analysis.times.
+        groups: what the exclusive time of steps goes to, on any device; see profiler.analysis.times.
         group_steps: exclusive times in ps, (all steps of all devices, one device after another; groups, and idle last).
             A row sums to the length of its step.
         shown: indices of the devices whose spans and ops the trace holds: all of them, or the one that was chosen.
@@ -137,25 +137,31 @@ class Fleet:
         return timed[(len(timed) - 1) // 2] if timed else None
 
 
+def sorted_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Distinct groups in an order that does not depend on which host came first."""
+    return tuple(sorted(set(groups), key=lambda group: tuple(part or "" for part in group)))
+
+
 def of_trace(trace: Trace) -> Fleet:
     """The fleet of a side whose spans are all in memory: the devices of the trace itself."""
     from profiler.reduce.sweep import group_times, groups_of
     from profiler.trace import Windows
 
-    groups, group_of = groups_of(trace.ops)
+    every, group_of = groups_of(trace.ops)
     rank = trace.ops["rank"].to_numpy()
     none = Windows(np.zeros((0, 2), np.int64), "not read", "run")  # for the op table alone
-    windows = trace.windows or (none,) * len(trace.devices)
     times = [
         group_times(timeline, each.spans, rank, group_of)
         for timeline, each in zip(trace.timelines, trace.windows, strict=True)
     ]
+    rows = np.concatenate([*times, np.zeros((0, len(every) + 1))])
+    groups = sorted_groups(group for group, column in zip(every, rows.T, strict=False) if (column > 0).any())
     return Fleet(
         hosts=trace.hosts,
         devices=trace.devices,
-        windows=windows,
+        windows=trace.windows or (none,) * len(trace.devices),
         groups=groups,
-        group_steps=np.concatenate([*times, np.zeros((0, len(groups) + 1))]),
+        group_steps=rows[:, [*(every.index(group) for group in groups), -1]],
         shown=tuple(range(len(trace.devices))),
         idle_devices=trace.idle_devices,
     )

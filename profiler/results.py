@@ -23,6 +23,8 @@ from profiler.results_config import ConfigDelta as ConfigDelta
 from profiler.results_config import Knob as Knob
 from profiler.results_config import KnobEffect as KnobEffect
 from profiler.results_config import LossDelta as LossDelta
+from profiler.results_fleet import FleetHost as FleetHost
+from profiler.results_fleet import FleetSummary as FleetSummary
 from profiler.results_memory import AllocatorRow as AllocatorRow
 from profiler.results_memory import MemoryCurve as MemoryCurve
 from profiler.results_memory import MemoryDelta as MemoryDelta
@@ -44,10 +46,15 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A warning that travels with a result: something missing, assumed or damaged."""
+    """A warning that travels with a result: something missing, assumed or damaged.
+
+    ``host`` are the hosts that the message names, where it is about some of several; where it names none, JSON has no
+    such field.
+    """
 
     code: str
     message: str
+    host: tuple[str, ...] = field(default=(), metadata={"optional": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +197,8 @@ class Summary:
     tokens_per_s: float | None = None  # per device, by the mean step
     phases: tuple[PhaseRow, ...] = ()
     whole: WholeRecording | None = None  # None for a compiled profile
+    # Of a run of several hosts; where there is one, JSON has no such field.
+    fleet: FleetSummary | None = field(default=None, metadata={"optional": True})
 
 
 @dataclass(frozen=True, slots=True)

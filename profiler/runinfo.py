@@ -131,8 +131,7 @@ def tokens_per_device(trace: Trace) -> float | None:
     mesh = (trace.run_info or {}).get("mesh")
     sizes = [number(size) for size in mesh.values()] if isinstance(mesh, Mapping) else []
     devices = math.prod(size for size in sizes if size) if sizes and None not in sizes else None
-    recorded = (len(trace.devices) + len(trace.idle_devices)) / trace.recordings
-    return total / (devices or recorded)
+    return total / (devices or trace.recorded_devices)
 
 
 def flat(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -217,6 +217,12 @@ class Trace:
 
         return of_trace(self)
 
+    @property
+    def recorded_devices(self) -> float:
+        """Devices of a recording that was read, those without ops too; the mean where there are several."""
+        fleet = self.run_fleet or self
+        return (len(fleet.devices) + len(fleet.idle_devices)) / self.recordings
+
     @cached_property
     def op_table(self) -> pl.DataFrame:
         """ops joined with op_sums: one row per (device, op)."""

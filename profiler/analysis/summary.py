@@ -12,6 +12,7 @@ import polars as pl
 from profiler.analysis import comm
 from profiler.analysis.hbm import peaks
 from profiler.analysis.kernels import KernelFacts, kernel_facts, kernel_rows
+from profiler.analysis.spread import spread
 from profiler.analysis.times import StepTimes, step_times
 from profiler.results import (
     DeviceInfo,
@@ -125,6 +126,7 @@ def measure(trace: Trace, options: Options) -> Measured:
         tokens_per_s=tokens / (mean * 1e-12) if tokens and mean else None,
         phases=phases(table, times),
         whole=comm.whole(trace, times),
+        fleet=spread(trace, options.steps, options.skip_first or 0),
     )
     return Measured(trace, times, summary, tokens, peak)
 

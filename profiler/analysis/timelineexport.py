@@ -51,7 +51,7 @@ def _side(measured: Measured, role: str | None, device: int | None, step: Step) 
     for index, steps in chosen.items():
         file, begin = trace.devices[index].file, min(start for start, _ in steps.values())
         origin[file] = min(origin.get(file, begin), begin)
-    several_hosts = len({each.host for each in trace.devices}) > 1
+    several_hosts = trace.run_fleet is not None or len({each.host for each in trace.devices}) > 1
     return ExportedSide(
         role=role,
         label=trace.label,

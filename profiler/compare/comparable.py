@@ -206,7 +206,8 @@ def _names(types: set[str | None]) -> str:
 
 
 def _count(trace: Trace) -> str:
-    count = len(trace.devices)
-    total = count + len(trace.idle_devices)
+    fleet = trace.run_fleet or trace
+    count = len(fleet.devices)
+    total = count + len(fleet.idle_devices)
     noun = "device" if total == 1 else "devices"
     return f"{count} of {total} {noun}" if total > count else f"{count} {noun}"

@@ -50,51 +50,63 @@ class FilePart:
 def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
     """Reduces one .xplane.pb file; see load."""
     with opened(file) as (buffer, packing):
-        space = scan.index(buffer)
-        if not space.planes:
-            raise UnreadableError(
-                "is not an xplane profile", file=file, remedy="profiles are jax.profiler's *.xplane.pb files"
-            )
-        notes = [*packing, *_damage(space)]
-        shared = SharedNames()
-        tables = [(plane, plane_names(buffer, plane, shared)) for plane in space.planes]
-        if any(names.damaged for _, names in tables):
-            notes.append(Note("damaged", "some names or stats could not be decoded and are left out"))
-        stamps = [line.timestamp_ns for plane in space.planes for line in plane.lines if line.timestamp_ns > 0]
-        origin_ns = min(stamps, default=0)
-        programs = _programs(tables)
-        catalog = Catalog()
-        hosts = [(plane, names) for plane, names in tables if plane.name.startswith("/host:")]
-        parts = _tpu_parts(buffer, tables, catalog, programs, origin_ns, timelines=timelines)
-        parts += [
-            gpu.device_part(buffer, plane, names, catalog, programs, origin_ns)
-            for plane, names in tables
-            if gpu.PLANE.fullmatch(plane.name)
-        ]
-        if not any(part.sums.height for part in parts):
-            for plane, names in hosts:
-                if host.PLANE.match(plane.name):
-                    parts += host.cpu_parts(buffer, plane, names, catalog, programs, origin_ns)
-        run_info, more = _run_info(tables, file)
-        ops = catalog.frame(distillation=run_info is not None and bool(run_info.get("distillation")))
-        busy = [part for part in parts if _recorded_ops(part, ops)]
-        idle = [part for part in parts if not any(part is other for other in busy)]
-        notes += _part_notes(parts, busy, ops, programs)
-        return FilePart(
-            file=str(file),
-            hosts=space.hostnames or (host_name(file),),
-            devices=tuple(busy),
-            idle=tuple(idle),
-            ops=ops,
-            annotations=host.step_marks(buffer, hosts, origin_ns) if timelines else None,
-            allocator=host.allocator_peaks(buffer, hosts) if timelines else AllocatorPeaks(),
-            programs=programs,
-            run_info=run_info,
-            versions=_versions(tables),
-            notes=(*notes, *more, *programs.notes),
-            bytes=len(buffer),
-            origin_ns=origin_ns,
+        return reduce_opened(file, buffer, packing, timelines=timelines)
+
+
+def host_names(buffer: Any, file: Path) -> tuple[str, ...]:
+    """The hosts that an opened file is of."""
+    return scan.index(buffer).hostnames or (host_name(file),)
+
+
+def reduce_opened(
+    file: Path, buffer: Any, packing: tuple[Note, ...], *, timelines: bool = True, threads: int | None = None
+) -> FilePart:
+    """Reduces a file that profiler.xplane.read opened; ``threads`` scan its lines, one a core unless given."""
+    space = scan.index(buffer)
+    if not space.planes:
+        raise UnreadableError(
+            "is not an xplane profile", file=file, remedy="profiles are jax.profiler's *.xplane.pb files"
         )
+    notes = [*packing, *_damage(space)]
+    shared = SharedNames()
+    tables = [(plane, plane_names(buffer, plane, shared)) for plane in space.planes]
+    if any(names.damaged for _, names in tables):
+        notes.append(Note("damaged", "some names or stats could not be decoded and are left out"))
+    stamps = [line.timestamp_ns for plane in space.planes for line in plane.lines if line.timestamp_ns > 0]
+    origin_ns = min(stamps, default=0)
+    programs = _programs(tables)
+    catalog = Catalog()
+    hosts = [(plane, names) for plane, names in tables if plane.name.startswith("/host:")]
+    parts = _tpu_parts(buffer, tables, catalog, programs, origin_ns, timelines=timelines, threads=threads)
+    parts += [
+        gpu.device_part(buffer, plane, names, catalog, programs, origin_ns)
+        for plane, names in tables
+        if gpu.PLANE.fullmatch(plane.name)
+    ]
+    if not any(part.sums.height for part in parts):
+        for plane, names in hosts:
+            if host.PLANE.match(plane.name):
+                parts += host.cpu_parts(buffer, plane, names, catalog, programs, origin_ns)
+    run_info, more = _run_info(tables, file)
+    ops = catalog.frame(distillation=run_info is not None and bool(run_info.get("distillation")))
+    busy = [part for part in parts if _recorded_ops(part, ops)]
+    idle = [part for part in parts if not any(part is other for other in busy)]
+    notes += _part_notes(parts, busy, ops, programs)
+    return FilePart(
+        file=str(file),
+        hosts=space.hostnames or (host_name(file),),
+        devices=tuple(busy),
+        idle=tuple(idle),
+        ops=ops,
+        annotations=host.step_marks(buffer, hosts, origin_ns) if timelines else None,
+        allocator=host.allocator_peaks(buffer, hosts) if timelines else AllocatorPeaks(),
+        programs=programs,
+        run_info=run_info,
+        versions=_versions(tables),
+        notes=(*notes, *more, *programs.notes),
+        bytes=len(buffer),
+        origin_ns=origin_ns,
+    )
 
 
 def _tpu_parts(
@@ -105,12 +117,13 @@ def _tpu_parts(
     origin_ns: int,
     *,
     timelines: bool,
+    threads: int | None,
 ) -> list[DevicePart]:
     cores = [(plane, names) for plane, names in tables if tpu.PLANE.fullmatch(plane.name)]
     first = {plane.name: plane for plane, _ in reversed(cores)}  # a SparseCore goes to the first plane of its chip
     sparse = [(plane, names) for plane, names in tables if tpu.SPARSE_CORE_PLANE.fullmatch(plane.name)]
     names_by_id = tpu.module_names(cores, buffer)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         scans = tpu.Scans(buffer, origin_ns, pool, spans_wanted=timelines)
         for plane, names in [*cores, *sparse]:
             scans.start(plane, names)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import count
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -18,47 +15,78 @@ from profiler.fleet import DAMAGED, READ, Host
 from profiler.hlo import HloModule
 from profiler.reduce import tpu
 from profiler.reduce.files import FilePart
+from profiler.reduce.names import device_names, is_called
+from profiler.reduce.oddities import odd_files, refuse_mixed
 from profiler.reduce.part import DevicePart
 from profiler.reduce.steps import drawn, windows
 from profiler.results import Note
-from profiler.runinfo import flat
 from profiler.trace import AllocatorPeaks, Device, Trace, Windows
 from profiler.xplane.locate import Recording, Side
 
-MOST_KEYS = 3  # named in a warning
-LEAST_SHARED = 0.5  # of the ops of programs of one name, where two hosts run the same
-_OF_A_HOST = re.compile(r"(?i)host|process|rank|node|address|port|user|path|dir|file|time|date|seed|run_name")
+if TYPE_CHECKING:
+    from profiler.reduce.host_part import DeviceTimes, HostPart
+
+MOST_NAMES = 32  # in a message
 DAMAGE_CODES = ("truncated", "gzip_damaged", "damaged", "damaged_events")
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """A file of which some devices go into a trace: ``devices`` by name, ``host_index`` its place among the hosts."""
+
+    part: FilePart
+    devices: tuple[tuple[str, DevicePart], ...]
+    host_index: int
+
+
 def merge(
-    side: Side, parts: list[tuple[Recording, FilePart]], device: str | None, notes: list[Note], *, timelines: bool
+    side: Side,
+    parts: list[tuple[Recording, FilePart]],
+    device: str | None,
+    notes: list[Note],
+    hosts: tuple[Host, ...],
+    *,
+    timelines: bool,
 ) -> Trace:
-    """The Trace of a side from its reduced files; see profiler.reduce.load."""
-    several_hosts = len({host for _, part in parts for host in part.hosts}) > 1
+    """The Trace of a side of which every device is in memory; see profiler.reduce.load."""
     several_runs = len(side.recordings) > 1
+    names = device_names(parts, several_runs)
+    chosen = [
+        Chosen(
+            part,
+            tuple(
+                (name, each)
+                for name, each in zip(own, part.devices, strict=True)
+                if device is None or is_called(device, name, each.name)
+            ),
+            index,
+        )
+        for index, ((_, part), own) in enumerate(zip(parts, names, strict=True))
+    ]
+    refuse_none(side, [part for _, part in parts], [name for own in names for name in own], device, chosen)
+    trace = assemble(side, chosen, notes, timelines=timelines)
+    refuse_mixed(trace.devices, trace.files[0])
+    return replace(trace, warnings=tuple(dict.fromkeys((*trace.warnings, *odd_files(parts)))), hosts=hosts)
+
+
+def assemble(side: Side, chosen: Sequence[Chosen], notes: Sequence[Note], *, timelines: bool) -> Trace:
+    """The Trace of the chosen devices; its warnings are ``notes``, then those of the files."""
     devices: list[Device] = []
     idle: list[Device] = []
     frames, sums, lines, steps, executions = [], [], [], [], []
     programs: dict[tuple[str, str], HloModule] = {}
+    warnings = list(notes)
     offset = 0
-    known: list[str] = []
-    for at, (recording, part) in enumerate(parts):
-        prefix = "/".join([recording.name] * several_runs + [part.hosts[0]] * several_hosts)
-        notes += part.notes
+    for each in chosen:
+        part = each.part
+        warnings += part.notes
         frames.append(part.ops.with_columns(op_id=(pl.col("op_id") + offset).cast(pl.Int32)))
-        modules = {name: module for name in part.programs if (module := part.programs.find(name)) is not None}
-        programs |= {(part.file, name): module for name, module in modules.items()}
-        for each in part.devices:
-            name = f"{prefix}/{each.name}" if prefix else each.name
-            if name in known:  # one file twice, or planes of one name: still devices of their own
-                name = next(other for number in count(2) if (other := f"{name}#{number}") not in known)
-            known.append(name)
-            if device is not None and device.lower() not in (name.lower(), each.name.lower()):
-                continue
-            described = describe(len(devices), name, part, each, at)
+        modules = ((name, part.programs.find(name)) for name in part.programs)
+        programs |= {(part.file, name): module for name, module in modules if module is not None}
+        for name, device in each.devices:
+            described = describe(len(devices), name, part, device, each.host_index)
             sums.append(
-                each.sums.select(
+                device.sums.select(
                     pl.lit(described.index, pl.Int32).alias("device"),
                     (pl.col("op_id") + offset).cast(pl.Int32),
                     "occurrences",
@@ -68,27 +96,18 @@ def merge(
             )
             devices.append(described)
             if timelines:
-                found, more = device_windows(part, each, modules)
-                notes += more
+                found, more = device_windows(part, device)
+                warnings += more
                 steps.append(found)
-                executions.append(each.modules)
-                lines.append(replace(each.timeline, op=(each.timeline.op + offset).astype(np.int32)))
-        idle += [describe(-1, each.name, part, each, at) for each in part.idle]
+                executions.append(device.modules)
+                lines.append(replace(device.timeline, op=(device.timeline.op + offset).astype(np.int32)))
+        idle += [describe(-1, device.name, part, device, each.host_index) for device in part.idle]
         offset += part.ops.height
-    if not devices:
-        if known:
-            raise UsageError(f"no device {device!r}", file=side.label, remedy=f"there are: {', '.join(known)}")
-        damage = [note.message for note in notes if note.code in DAMAGE_CODES]
-        raise UnreadableError(
-            "holds no device ops that can be read" if damage else "holds no device ops",
-            file=parts[0][1].file,
-            remedy=damage[0] if damage else "was it recorded on the host only, or stopped before a step ran?",
-        )
-    notes += _oddities(devices, parts)
-    run_info = next((part.run_info for _, part in parts if part.run_info), None)
+    parts = [each.part for each in chosen]
+    run_info = next((part.run_info for part in parts if part.run_info), None)
     return Trace(
         label=side.label,
-        files=tuple(part.file for _, part in parts),
+        files=tuple(part.file for part in parts),
         kind="compiled" if is_compiled(run_info) else "recorded",
         devices=tuple(devices),
         idle_devices=tuple(idle),
@@ -96,27 +115,53 @@ def merge(
         op_sums=pl.concat(sums),
         timelines=tuple(lines),
         windows=tuple(steps),
-        allocator=_largest([(part.hosts[0], part.allocator) for _, part in parts]),
+        allocator=largest([(part.hosts[0], part.allocator) for part in parts]),
         programs=programs,
         run_info=run_info,
-        versions={key: value for _, part in parts for key, value in part.versions.items()},
-        warnings=tuple(dict.fromkeys(notes)),
+        versions={key: value for part in parts for key, value in part.versions.items()},
+        warnings=tuple(dict.fromkeys(warnings)),
         recordings=len(side.recordings),
         modules=tuple(executions),
-        file_bytes=tuple(part.bytes for _, part in parts),
-        hosts=tuple(host_of(part, side.recordings.index(recording)) for recording, part in parts),
+        file_bytes=tuple(part.bytes for part in parts),
     )
 
 
-def device_windows(part: FilePart, device: DevicePart, modules: Mapping[str, HloModule]) -> tuple[Windows, list[Note]]:
-    """The steady steps of one device of a file; ``modules`` are the file's programs."""
+def refuse_none(
+    side: Side, parts: Sequence[FilePart | HostPart], known: Sequence[str], device: str | None, chosen: Sequence[Any]
+) -> None:
+    """Raises what is wrong where no device is chosen."""
+    if any(each.devices for each in chosen):
+        return
+    if known:
+        raise UsageError(f"no device {device!r}", file=side.label, remedy=f"there are: {listed(known)}")
+    damage = [note.message for part in parts for note in part.notes if note.code in DAMAGE_CODES]
+    raise UnreadableError(
+        "holds no device ops that can be read" if damage else "holds no device ops",
+        file=parts[0].file,
+        remedy=damage[0] if damage else "was it recorded on the host only, or stopped before a step ran?",
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a message, not all of thousands."""
+    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def is_compiled(run_info: Mapping[str, Any] | None) -> bool:
+    """Whether a profile was laid out from a compile."""
+    return run_info is not None and run_info.get("kind") == "compiled"
+
+
+def device_windows(part: FilePart, device: DevicePart) -> tuple[Windows, list[Note]]:
+    """The steady steps of one device of a file."""
     found = device.windows or (drawn(device.steps) if is_compiled(part.run_info) else None)
     if found is not None:
         return found, []
-    return windows(device.timeline, part.ops, device.steps, part.annotations, device.modules, modules)
+    return windows(device.timeline, part.ops, device.steps, part.annotations, device.modules, part.programs)
 
 
-def host_of(part: FilePart, recording: int) -> Host:
+def host_of(part: FilePart | HostPart, recording: int) -> Host:
     """What is known of a host whose file was read."""
     damage = next((note.message for note in part.notes if note.code in DAMAGE_CODES), None)
     return Host(
@@ -131,54 +176,9 @@ def host_of(part: FilePart, recording: int) -> Host:
     )
 
 
-def is_compiled(run_info: Mapping[str, Any] | None) -> bool:
-    """Whether a profile was laid out from a compile."""
-    return run_info is not None and run_info.get("kind") == "compiled"
-
-
-def _oddities(devices: list[Device], parts: list[tuple[Recording, FilePart]]) -> list[Note]:
-    """What makes the devices of one side a strange set; devices of different kinds are refused."""
-    types = sorted({each.type for each in devices if each.type})
-    if len({each.platform for each in devices}) > 1 or len(types) > 1:
-        raise UsageError(
-            f"one side holds different devices: {', '.join(types)}",
-            file=parts[0][1].file,
-            remedy="give recordings of one kind of device, or choose with --device",
-        )
-    notes = []
-    files = [str(Path(part.file).resolve()) for _, part in parts]
-    if len(set(files)) < len(files):
-        notes.append(Note("file_twice", "the same file was given more than once on one side, and counts as often"))
-    for index, (recording, part) in enumerate(parts):
-        first = next(other for each, other in parts[: index + 1] if each is recording)
-        why = _difference(first, part) if first is not part else None
-        if why:
-            text = f"{Path(first.file).name} and {Path(part.file).name} are taken as hosts of one run, but {why}"
-            notes.append(Note("files_of_different_runs", f"{text}: figures mix both. Give one file, or compare them"))
-            break
-    return notes
-
-
-def _difference(one: FilePart, other: FilePart) -> str | None:
-    """What two hosts of one run would not differ in; None where nothing says that these are none."""
-    first, second = (flat((part.run_info or {}).get("config")) for part in (one, other))
-    keys = sorted(
-        key for key in first.keys() & second.keys() if first[key] != second[key] and not _OF_A_HOST.search(key)
-    )
-    if keys:
-        more = f" and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
-        return f"their configurations differ ({', '.join(keys[:MOST_KEYS])}{more})"
-    names = [set(part.ops["program"].drop_nulls()) for part in (one, other)]
-    if all(names) and not names[0] & names[1]:
-        return f"they run different programs ({min(names[0])}, {min(names[1])})"
-    shared = pl.col("program").is_in(list(names[0] & names[1])) | pl.col("program").is_null()
-    ops = [set(part.ops.filter(shared).select("program", "op").iter_rows()) for part in (one, other)]
-    if all(ops) and len(ops[0] & ops[1]) < LEAST_SHARED * min(map(len, ops)):
-        return "their programs of one name hold different ops"
-    return None
-
-
-def describe(index: int, name: str, part: FilePart, each: DevicePart, host_index: int) -> Device:
+def describe(
+    index: int, name: str, part: FilePart | HostPart, each: DevicePart | DeviceTimes, host_index: int
+) -> Device:
     """A device as the trace has it."""
     stats = dict(each.stats)
     chip, kind = hardware.of_plane(each.platform, stats)
@@ -199,15 +199,16 @@ def describe(index: int, name: str, part: FilePart, each: DevicePart, host_index
     )
 
 
-def _largest(found: list[tuple[str, AllocatorPeaks]]) -> AllocatorPeaks:
+def largest(found: Sequence[tuple[str, AllocatorPeaks]]) -> AllocatorPeaks:
+    """The allocators of several hosts, and their largest figures."""
     peaks = [each for _, each in found]
 
-    def largest(values: list[int | None]) -> int | None:
+    def most(values: list[int | None]) -> int | None:
         return max((value for value in values if value), default=None)
 
     return AllocatorPeaks(
-        largest([each.window_peak_bytes for each in peaks]),
-        largest([each.lifetime_peak_bytes for each in peaks]),
-        largest([each.capacity_bytes for each in peaks]),
+        most([each.window_peak_bytes for each in peaks]),
+        most([each.lifetime_peak_bytes for each in peaks]),
+        most([each.capacity_bytes for each in peaks]),
         tuple(replace(one, host=host) for host, each in found for one in each.allocators),
     )

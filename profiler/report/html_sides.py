@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from profiler.report import units
 from profiler.report.json_ import plain
-from profiler.report.summary_view import devices_text, mfu_text, run_facts, steps_text
+from profiler.report.summary_view import devices_text, mfu_text, run_facts, spread_text, steps_text
 from profiler.report.wording import sides
 from profiler.results import Diff, Summary
 
@@ -60,6 +60,7 @@ def _facts(summary: Summary) -> dict[str, str]:
         "kind": kind,
         "devices": devices_text(summary),
         f"{summary.steps.unit}s": steps_text(summary),
+        **({f"{summary.fleet.unit} by device": spread_text(summary.fleet)} if summary.fleet else {}),
         "MFU": mfu_text(summary),
     }
     for key, cell in run_facts(summary.run_info)[:MOST_FACTS]:

@@ -101,7 +101,8 @@ def plain(value: Any) -> Any:
         # A lone surrogate is not text: strict readers refuse the whole document for it.
         return value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        named = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: plain(item) for field, item in named if "optional" not in field.metadata or item}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

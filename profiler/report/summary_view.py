@@ -26,7 +26,7 @@ from profiler.report.model import (
     name,
 )
 from profiler.report.wording import kernel_caption, kernel_title
-from profiler.results import Memory, Summary, WholeRecording
+from profiler.results import FleetSummary, Memory, Summary, WholeRecording
 
 DEFAULT_ROWS = 15
 WORTH_SAYING = 0.05  # of the recording
@@ -56,6 +56,8 @@ def summary_document(summary: Summary, top: int | None = None) -> Document:
 def _facts(summary: Summary) -> tuple[tuple[str, Cell], ...]:
     facts = [("file", name(summary.file)), ("kind", kind_cell(summary)), ("devices", name(devices_text(summary)))]
     facts.append((f"{summary.steps.unit}s", label(steps_text(summary))))
+    if summary.fleet is not None:
+        facts.append((f"{summary.fleet.unit} by device", name(spread_text(summary.fleet))))
     facts.append(("busy", label(f"{units.percent(summary.busy_fraction)} of the {summary.steps.unit}")))
     if summary.whole is not None and summary.steps.unit != "run":
         facts.append(("whole recording", label(whole_text(summary.whole))))
@@ -85,7 +87,29 @@ def devices_text(summary: Summary) -> str:
             facts.append(f"{units.size(hbm)} HBM{' each' if count > 1 else ''}")
         parts.append(f"{count} × {kind or 'unknown device'} ({', '.join(facts)})")
     text = "; ".join(parts) or "none recorded"
+    if summary.fleet is not None and summary.fleet.choice != "all":
+        return f"{text}: {shown_text(summary.fleet)}"
     return f"{text}, {len(hosts)} hosts" if len(hosts) > 1 else text
+
+
+def shown_text(fleet: FleetSummary) -> str:
+    """Which device of the run is shown: "host-3/TPU:1, the median of 256 on 64 hosts"."""
+    choice = "the median" if fleet.choice == "median" else "chosen"
+    read, lost = fleet.hosts_read, len(fleet.hosts) - fleet.hosts_read
+    hosts = f"{read:,} host{'s' * (read != 1)}" + (f" ({lost:,} more cannot be read)" if lost else "")
+    return f"{', '.join(fleet.shown)}, {choice} of {fleet.devices:,} on {hosts}"
+
+
+def spread_text(fleet: FleetSummary) -> str:
+    """The spread of the mean step over the devices."""
+    figures = [fleet.min_ps, fleet.p10_ps, fleet.median_ps, fleet.p90_ps, fleet.max_ps]
+    known = [value for value in figures if value is not None]
+    if len(known) < len(figures):
+        return units.UNKNOWN
+    scale = units.time_scale(known)
+    least, p10, median, p90, most = map(scale.show, known)
+    unit = scale.unit
+    return f"{least} {unit} ({fleet.fastest}), p10 {p10}, median {median}, p90 {p90}, {most} {unit} ({fleet.slowest})"
 
 
 def steps_text(summary: Summary) -> str:

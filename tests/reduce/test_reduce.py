@@ -59,10 +59,10 @@ def test_two_hosts_with_equal_plane_names_stay_two_devices(tpu_space, saved, tmp
         space = tpu_space({"TPU:0": {"XLA Ops": [("add.1", 0, duration)]}})
         space._header.hostnames[:] = [host.encode()]
         saved(space, f"run/{host}.xplane.pb")
-    table = profiler.ops(str(tmp_path / "run"))
+    table = profiler.ops(str(tmp_path / "run"), Options(all_devices=True))
     assert table.devices == 2
     assert table.ops.select("op", "occurrences", "total_time_ps").rows() == [("add.1", 2, 12)]
-    summary = profiler.summary(str(tmp_path / "run"))
+    summary = profiler.summary(str(tmp_path / "run"), Options(all_devices=True))
     assert [device.name for device in summary.devices] == ["a/TPU:0", "b/TPU:0"]
     only = profiler.ops(str(tmp_path / "run"), Options(host="b"))
     assert only.ops["total_time_ps"].to_list() == [7]

@@ -211,10 +211,10 @@ def test_redacted_names_neither_folders_nor_hosts(tpu_space, saved, tmp_path: Pa
         spaces.append(saved(space, f"run/{host}.xplane.pb"))
     folder = str(Path(spaces[0]).parent)
     target = tmp_path / "t.json"
-    assert cli.main(["timeline", folder, "-o", str(target)]) == 0
+    assert cli.main(["timeline", folder, "--all-devices", "-o", str(target)]) == 0
     assert "/home/ada/model/step.py:7" in target.read_text()
     assert "t1v-n-0042" in target.read_text()
-    assert cli.main(["timeline", folder, "--redact", "-o", str(target)]) == 0
+    assert cli.main(["timeline", folder, "--all-devices", "--redact", "-o", str(target)]) == 0
     assert "step.py:7" in target.read_text()
     assert "ada" not in target.read_text()
     assert "t1v" not in target.read_text()
