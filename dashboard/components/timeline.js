@@ -158,7 +158,7 @@ class Timeline extends Drawing {
         this.bands.push({ side: index, row, y, name, depth });
         y += ROW;
       });
-      if (!side.rows.length) y += ROW;
+      if (!side.rows.length || side.rows.length > MOST_ROWS) y += ROW; // for a remark
       y += GAP;
       return { top, bottom: y - GAP };
     });
@@ -191,8 +191,8 @@ class Timeline extends Drawing {
 
   // --- the window ---------------------------------------------------------------------------------------------------
 
-  zoom(factor, x = GUTTER + this.plot / 2) {
-    const [start, end] = this.window, share = clamp((x - GUTTER) / this.plot, 0, 1);
+  zoom(factor, x = this.gutter + this.plot / 2) {
+    const [start, end] = this.window, share = clamp((x - this.gutter) / this.plot, 0, 1);
     const length = Math.max((end - start) * factor, NARROWEST_PS), middle = start + (end - start) * share;
     this.show(middle - length * share, middle + length * (1 - share));
   }
@@ -236,9 +236,9 @@ class Timeline extends Drawing {
   // --- what is under the pointer --------------------------------------------------------------------------------------
 
   find(x, y) {
-    const band = x < GUTTER ? null : this.bands.find((each) => y >= each.y && y < each.y + ROW);
+    const band = x < this.gutter ? null : this.bands.find((each) => y >= each.y && y < each.y + ROW);
     if (!band) return null;
-    const [start, end] = this.window, reach = (end - start) / this.plot, ps = start + ((x - GUTTER) / this.plot) * (end - start);
+    const [start, end] = this.window, reach = (end - start) / this.plot, ps = start + ((x - this.gutter) / this.plot) * (end - start);
     const inside = (sample) => ps >= sample.range[0] && ps < sample.range[1];
     const sample = inside(this.detail) || !this.overview ? this.detail : this.overview;
     const columns = sample.sides[band.side];
@@ -256,7 +256,7 @@ class Timeline extends Drawing {
   hover(x, y) {
     const found = this.find(x, y);
     this.sheet.classList.toggle('over', found !== null);
-    const label = x < GUTTER ? this.bands.find((each) => y >= each.y && y < each.y + ROW) : null;
+    const label = x < this.gutter ? this.bands.find((each) => y >= each.y && y < each.y + ROW) : null;
     if (!found && !label) return this.hide();
     const { side } = found?.band ?? label, estimated = this.data.sides[side].estimated ? ' (est.)' : '';
     this.tip.replaceChildren();

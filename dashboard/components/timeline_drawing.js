@@ -1,6 +1,6 @@
 // A canvas timeline of both sides: how it is drawn. Text of a trace goes in by textContent and fillText only.
 
-const GUTTER = 156, ROW = 19, AXIS = 26, HEAD = 26, GAP = 10, LANE = 4, MOST_ROWS = 120;
+const ROW = 19, AXIS = 26, HEAD = 26, GAP = 10, LANE = 4, MOST_ROWS = 120;
 const NARROWEST_PS = 1000, PATIENCE_MS = 160;
 const UNITS = [[1e12, 's'], [1e9, 'ms'], [1e6, 'µs'], [1e3, 'ns'], [1, 'ps']];
 
@@ -22,12 +22,17 @@ function element(name, kind, parent, text) {
 }
 
 class Drawing {
+  // Where the names of the lanes are.
+  get gutter() {
+    return this.width < 640 ? 84 : 156;
+  }
+
   get plot() {
-    return Math.max(this.width - GUTTER, 50);
+    return Math.max(this.width - this.gutter, 50);
   }
 
   x(ps) {
-    return GUTTER + ((ps - this.window[0]) / (this.window[1] - this.window[0])) * this.plot;
+    return this.gutter + ((ps - this.window[0]) / (this.window[1] - this.window[0])) * this.plot;
   }
 
   draw() {
@@ -124,7 +129,7 @@ class Drawing {
       pen.fillStyle = this.colour.dim;
       const text = tick ? `${tick < 0 ? '−' : ''}${(Math.abs(tick) / size).toFixed(decimals)} ${unit}` : '0';
       const half = pen.measureText(text).width / 2;
-      if (x - half > GUTTER - 20 && x + half < this.width) pen.fillText(text, x, AXIS / 2 - 1);
+      if (x - half > this.gutter - 20 && x + half < this.width) pen.fillText(text, x, AXIS / 2 - 1);
     }
   }
 
@@ -140,12 +145,12 @@ class Drawing {
       this.spans(band, sample);
       pen.restore();
     };
-    if (this.overview && (from > GUTTER || to < this.width)) {
+    if (this.overview && (from > this.gutter || to < this.width)) {
       const coarse = this.overview.sides[band.side];
-      clipped(GUTTER, Math.min(from, this.width), coarse);
-      clipped(Math.max(to, GUTTER), this.width, coarse);
+      clipped(this.gutter, Math.min(from, this.width), coarse);
+      clipped(Math.max(to, this.gutter), this.width, coarse);
     }
-    clipped(Math.max(from, GUTTER), Math.min(to, this.width), columns);
+    clipped(Math.max(from, this.gutter), Math.min(to, this.width), columns);
   }
 
   spans(band, columns) {
@@ -156,8 +161,8 @@ class Drawing {
     for (let at = columns.from[band.row]; at < columns.from[band.row + 1]; at++) {
       if (columns.end[at] < start) continue;
       if (columns.start[at] > end) break;
-      const left = GUTTER + Math.max(columns.start[at] - start, -2 * (end - start)) * scale;
-      const right = GUTTER + Math.min(columns.end[at] - start, 3 * (end - start)) * scale;
+      const left = this.gutter + Math.max(columns.start[at] - start, -2 * (end - start)) * scale;
+      const right = this.gutter + Math.min(columns.end[at] - start, 3 * (end - start)) * scale;
       const width = Math.max(right - left, 1), look = this.look[family[at]];
       const faint = this.only !== null && this.only !== family[at];
       const full = count[at] > 1 ? 0.4 + 0.6 * Math.min(busy[at] / Math.max(columns.end[at] - columns.start[at], 1), 1) : 1;
@@ -165,7 +170,7 @@ class Drawing {
       pen.fillStyle = look.fill;
       pen.fillRect(left, band.y + 1, width > 3 ? width - 0.6 : width, ROW - 2);
       pen.globalAlpha = 1;
-      const seen = Math.max(left, GUTTER), room = Math.min(right, this.width) - seen - 8;
+      const seen = Math.max(left, this.gutter), room = Math.min(right, this.width) - seen - 8;
       if (room > 26 && !faint && op[at] >= 0) {
         const text = this.fitted(this.ops[band.side].get(op[at])?.[1] ?? '', room);
         if (look.fill !== look.plain && text) { // no pattern behind letters
@@ -196,12 +201,12 @@ class Drawing {
   frameOf(side, { top, bottom }, index) {
     const pen = this.pen, from = this.x(0), to = this.x(side.length);
     pen.fillStyle = this.colour.veil; // what is not of the step stands back
-    if (from > GUTTER) pen.fillRect(GUTTER, top + HEAD, Math.min(from, this.width) - GUTTER, bottom - top - HEAD);
-    if (to < this.width) pen.fillRect(Math.max(to, GUTTER), top + HEAD, this.width - Math.max(to, GUTTER), bottom - top - HEAD);
+    if (from > this.gutter) pen.fillRect(this.gutter, top + HEAD, Math.min(from, this.width) - this.gutter, bottom - top - HEAD);
+    if (to < this.width) pen.fillRect(Math.max(to, this.gutter), top + HEAD, this.width - Math.max(to, this.gutter), bottom - top - HEAD);
     pen.strokeStyle = this.colour.ink;
     pen.lineWidth = 1.2;
     for (const [x, dash] of [[from, []], [to, [4, 3]]]) {
-      if (x < GUTTER - 1 || x > this.width) continue;
+      if (x < this.gutter - 1 || x > this.width) continue;
       pen.setLineDash(dash);
       pen.beginPath();
       pen.moveTo(Math.round(x) + 0.5, top + HEAD);
@@ -212,7 +217,7 @@ class Drawing {
     pen.fillStyle = this.colour.raised;
     pen.fillRect(0, top, this.width, HEAD - 4);
     pen.fillStyle = this.colour.paper;
-    pen.fillRect(0, top + HEAD - 4, GUTTER, bottom - top - HEAD + 8);
+    pen.fillRect(0, top + HEAD - 4, this.gutter, bottom - top - HEAD + 8);
     pen.textAlign = 'left';
     pen.fillStyle = this.colour.ink;
     pen.font = `600 12.5px ${this.font}`;
@@ -225,11 +230,12 @@ class Drawing {
     for (const band of this.bands)
       if (band.side === index) {
         pen.fillStyle = band.depth ? this.colour.muted : this.colour.ink;
-        pen.fillText(band.depth ? '' : this.fitted(band.name, GUTTER - 16), 8, band.y + ROW / 2 + 0.5);
+        pen.fillText(band.depth ? '' : this.fitted(band.name, this.gutter - 16), 8, band.y + ROW / 2 + 0.5);
       }
-    if (!side.rows.length) {
+    const left = side.rows.length - MOST_ROWS, remark = !side.rows.length ? side.none : left > 0 ? `${left} rows more, see Perfetto` : '';
+    if (remark) {
       pen.fillStyle = this.colour.dim;
-      pen.fillText(side.none, 8, top + HEAD + ROW / 2);
+      pen.fillText(remark, 8, bottom - ROW / 2);
     }
   }
 }

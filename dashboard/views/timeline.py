@@ -26,6 +26,7 @@ from profiler.results_timeline import TimelineDevice, TimelineOp, TimelineRows
 
 SHEET, SHOWN = "timeline", "_timeline_shown"
 SPAN = ("side", "op", "start")  # what names a span: start is time since the step's start
+OWN = ("window", "span", "base_device", "base_step", "opt_device", "opt_step")  # in the URL, of this page alone
 SHORT = {"baseline": "base", "optimized": "opt"}  # of a side, in the URL
 MOST_SPANS = 12  # a side, in the table
 WIDTH = 1100  # of the drawing, before the browser says how wide it is
@@ -163,7 +164,7 @@ def _facts(side: Drawn, span: dict[str, int]) -> None:
 
 def _link(op: TimelineOp) -> None:
     if (Path(__file__).parent / "ops.py").exists():
-        kept = {name: st.query_params[name] for name in ("base", "opt") if name in st.query_params}
+        kept = {name: st.query_params.get_all(name) for name in st.query_params if name not in OWN}
         st.page_link("views/ops.py", label="This op on the Ops page", icon=":material/table_rows:",
                      query_params={**kept, "search": op.op})  # fmt: skip
 
