@@ -68,21 +68,22 @@ class Uploads:
             UnreadableError: another kind of file, too large, or a gzip file that unpacks to more than profiles do.
         """
         name = _clean(name)
-        with self._lock, self._new() as kept:
+        with self._new() as kept:
             file = Path(kept.name)
             try:
                 digest, size = self._copy(data, kept, name)
                 kept.flush()
                 self._refuse_bomb(file, name)
                 place = self._home(session) / digest / name
-                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                file.replace(place)
+                with self._lock:
+                    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    file.replace(place)
+                    self._files.pop(place, None)
+                    self._files[place] = size
+                    self._drop_oldest()
             except BaseException:
                 file.unlink(missing_ok=True)
                 raise
-            self._files.pop(place, None)
-            self._files[place] = size
-            self._drop_oldest()
         return f"{PREFIX}{digest}/{name}"
 
     def path(self, session: str, text: str) -> Path | None:
@@ -140,7 +141,7 @@ class Uploads:
     def _drop_oldest(self) -> None:
         while sum(self._files.values()) > self.most_bytes:
             file, _ = self._files.popitem(last=False)
-            shutil.rmtree(file.parent, ignore_errors=True)
+            file.unlink(missing_ok=True)
 
 
 def _clean(name: str) -> str:
