@@ -60,13 +60,18 @@ def page(comparison: Comparison) -> None:
 def _chosen(sides: Sequence[Side], there: Sequence[tuple[TimelineDevice, ...]]) -> list[Drawn]:
     """Device and step of each side; a picker where there is something to pick."""
     drawn = []
-    places = iter(st.columns(4))
+    places = _places()
     for side, devices in zip(sides, there, strict=True):
         device = _device(side.title, devices, places)
         step = _step(side.title, device, places) if device else 0
         rows = _rows(f"{side.key} {device.index}", side.measured.trace, device.index) if device else None
         drawn.append(Drawn(side.title, side.measured, device, step, rows))
     return drawn
+
+
+def _places() -> Iterator[DeltaGenerator]:
+    """Where pickers go; no room is taken where there is none."""
+    yield from st.columns(4)
 
 
 def _device(title: str, devices: tuple[TimelineDevice, ...], places: Iterator[DeltaGenerator]) -> TimelineDevice | None:
