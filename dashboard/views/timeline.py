@@ -178,7 +178,9 @@ def _longest(drawn: list[Drawn], window: tuple[int, int]) -> Table:
     estimated = any(side.estimated for side in drawn)
     rows = []
     for side in drawn:
-        spans = side.longest(window, MOST_SPANS)
+        # The whole step is drawn with a margin, in which are spans of its neighbours.
+        seen = (0, side.length_ps) if window == sheet.home(drawn) and side.length_ps else window
+        spans = side.longest(seen, MOST_SPANS)
         facts = {each.op_id: each for each in timeline.op_facts(side.measured.trace, [span.op_id for span in spans])}
         for span in spans:
             op = facts.get(span.op_id)

@@ -167,8 +167,11 @@ def test_the_table_has_the_longest_spans_in_view(open_page: Any) -> None:
     text = shown(open_page("timeline", **CPU))
     for name in CPU.values():
         side = drawn(name.removeprefix("samples/"))
-        for span in side.longest(sheet.home([side]), 3):
+        spans = side.longest((0, side.length_ps), 3)
+        assert all(span.start_ps < side.span[1] for span in spans)
+        for span in spans:
             assert units.duration(span.busy_ps) in text
+            assert units.duration(span.start_ps - side.span[0]) in text
 
 
 def test_recordings_without_a_timeline_are_an_empty_page(open_page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
