@@ -36,7 +36,11 @@ _PATH_KEY = re.compile(
 _VERSIONS = "versions"
 _FILE_FIELDS = ("file", "files")
 
-_URL = r"[A-Za-z][A-Za-z0-9+.-]{1,15}://[^\s'\"<>|,;()\[\]{}]+"
+# User, password and query go whole: they may hold what ends a path elsewhere.
+_URL = (
+    r"[A-Za-z][A-Za-z0-9+.-]{1,15}://(?:[^\s/?#\"<>|]*@)?[^\s'\"<>|,;()\[\]{}?#]+"
+    r"(?:[?#](?:[^\s\"<>|]*[^\s\"<>|'.:,;()\[\]{}])?)?"
+)
 _WINDOWS = r"(?<![A-Za-z0-9])[A-Za-z]:[\\/][^\s'\"<>|,;:()\[\]{}]+|\\\\[\w.$-]+\\[^\s'\"<>|,;:()\[\]{}]+"
 _UNIX = r"(?<![\w/.)\]}>-])(?:~[\w.-]*)?/[\w.+@%=~-]+(?:/[\w.+@%=~-]+)+/?|(?<![\w/.)\]}>-])~[\w.-]*/[\w.+@%=~-]+"
 _PATHS = re.compile(f"{_URL}|{_WINDOWS}|{_UNIX}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler.errors import UnreadableError, UsageError
+from profiler.xplane.urls import unsigned
 
 if TYPE_CHECKING:
     from profiler.xplane.remote import RemoteFile
@@ -52,7 +53,7 @@ def places(files: Sequence[RemoteFile]) -> tuple[Path, ...]:
 
     No name of a store becomes one on the disk as it is: of it stay letters, digits and ``._=@+-``.
     """
-    told = "\n".join(f"{file.key}\0{file.size}\0{file.version}" for file in files)
+    told = "\n".join(f"{unsigned(file.url)}\0{file.size}\0{file.version}" for file in files)
     folder = root() / hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:40]
     names: list[str] = []
     for file in files:

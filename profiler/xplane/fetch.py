@@ -113,7 +113,7 @@ class _Load:
 
     def read(self, begin: int, end: int) -> bytes | None:
         """A part; None where the server gives nothing but the whole."""
-        return attempt(self._range, begin, end, url=self.file.shown)
+        return attempt(self._range, begin, end, url=self.file.url)
 
     def _range(self, begin: int, end: int) -> bytes | None:
         if begin == end:
@@ -136,7 +136,7 @@ class _Load:
 
     def write(self, data: bytes) -> None:
         with _opened(self.part, os.O_APPEND) as file:
-            file.write(data)
+            _write(file, data)
 
     def stream(self, advance: Advance) -> None:
         """All of it in one answer."""
@@ -147,7 +147,7 @@ class _Load:
                 _opened(self.part, os.O_TRUNC) as file,
             ):
                 while data := source.read(PIECE_BYTES):
-                    file.write(data)
+                    _write(file, data)
                     taken += len(data)
                     advance(len(data))
             if self.file.size not in (None, taken):
@@ -194,6 +194,13 @@ def _opened(path: Path, flags: int) -> Any:
     return os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0)
 
 
+def _write(file: Any, data: bytes) -> None:
+    """All of it, past any buffer: what an interruption leaves is as long as the file says."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
 def _fetch_all(loads: list[_Load], advance: Advance) -> None:
     """One writer; the parts to come are asked for across the files, so that many small ones do not wait either."""
     with Workers.of(load.file.fs for load in loads) as workers:
@@ -207,22 +214,21 @@ def _fetch_all(loads: list[_Load], advance: Advance) -> None:
                 return
             load, each, future = waiting.popleft()
             if not load.done:
-                _take(load, each, future, advance)
+                try:
+                    _take(load, each, workers.result(future) if future else None, advance)
+                except UnreadableError:
+                    load.check_unchanged(tries=1)  # says what the matter is better than that a part is not there
+                    raise
 
 
-def _take(load: _Load, each: tuple[int, int] | None, future: Future[bytes | None] | None, advance: Advance) -> None:
+def _take(load: _Load, each: tuple[int, int] | None, data: bytes | None, advance: Advance) -> None:
     """Writes one part, or all where parts are not to be had."""
-    try:
-        data = future.result() if future else None
-        if data is None:
-            advance(-load.here)
-            attempt(load.stream, advance, url=load.file.shown)
-        else:
-            load.write(data)
-            advance(len(data))
-    except UnreadableError:
-        load.check_unchanged(tries=1)  # says what the matter is better than that a part of it is not there
-        raise
+    if data is None:
+        advance(-load.here)
+        attempt(load.stream, advance, url=load.file.url)
+    else:
+        load.write(data)
+        advance(len(data))
     if each is None or data is None or each[1] == load.file.size:
         load.finish()
 

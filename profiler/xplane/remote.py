@@ -19,11 +19,11 @@ from urllib.parse import unquote, urlsplit
 
 from profiler.errors import UnreadableError
 from profiler.xplane.locate import RUN_NAME, SUFFIXES, host_name
-from profiler.xplane.remote_errors import ATTEMPTS, attempt, explained
-from profiler.xplane.urls import shown, unsigned
+from profiler.xplane.remote_errors import ATTEMPTS, MISSING, attempt, explained
+from profiler.xplane.urls import shown
 from profiler.xplane.workers import Workers
 
-TIMEOUT_S = 60  # without a byte from a web server
+TIMEOUT_S = 30  # without a byte from a web server
 MOST_DEPTH = 12  # levels of folders that are looked through
 MOST_FOLDERS = 2_000
 PIECE_BYTES = 1 << 20
@@ -44,7 +44,7 @@ class RemoteFile:
     Attributes:
         name: the last part of its path; untrusted.
         shown: its URL without secrets.
-        key: its URL without what only signs it; secret, hashed where it is kept.
+        url: with its secrets, which go into no message.
         size: bytes; None where the server does not say.
         version: what identifies the content; "" where nothing but the size does.
         md5: of the content, where the store knows it.
@@ -54,7 +54,7 @@ class RemoteFile:
 
     name: str
     shown: str
-    key: str = field(repr=False)
+    url: str = field(repr=False)
     size: int | None
     version: str
     md5: bytes | None
@@ -158,7 +158,7 @@ class _Place:
         return RemoteFile(
             name=below[-1] if below else self.name,
             shown="/".join([shown(self.url).rstrip("/"), *below]),
-            key="/".join([unsigned(self.url).rstrip("/"), *below]),
+            url="/".join([self.url.rstrip("/"), *below]) if below else self.url,
             size=_size(known),
             version=_version(known),
             md5=_md5(known),
@@ -201,7 +201,7 @@ class _Place:
                 listed = [workers.start(self._entries, path) for _, path in level]
                 below = []
                 for (parts, _), entries in zip(level, listed, strict=True):
-                    for name, info in entries.result().items():
+                    for name, info in workers.result(entries).items():
                         if info.get("type") == "directory":
                             below.append(((*parts, name), str(info["name"])))
                         elif name.endswith(SUFFIXES):
@@ -215,7 +215,13 @@ class _Place:
         """What lies in a folder, by name; a name that leads elsewhere is none of a file in it."""
         entries = {}
         top = folder.rstrip("/") + "/"
-        for info in attempt(self.fs.ls, folder, detail=True, url=self.url):
+        try:
+            listed = attempt(self.fs.ls, folder, detail=True, url=self.url)
+        except UnreadableError as error:
+            if not (self.web and error.what == MISSING):
+                raise
+            listed = []  # a page without links
+        for info in listed:
             path = str(info["name"])
             name = path[len(top) :].rstrip("/") if path.startswith(top) else ""
             name = unquote(name) if self.web else name
@@ -249,7 +255,7 @@ def _options(scheme: str, url: str) -> dict[str, Any]:
 def version_now(file: RemoteFile, tries: int = ATTEMPTS) -> tuple[int | None, str]:
     """(size, version) of an object as it is now."""
     file.fs.invalidate_cache()
-    known = _known(attempt(file.fs.info, file.path, url=file.shown, tries=tries))
+    known = _known(attempt(file.fs.info, file.path, url=file.url, tries=tries))
     return _size(known), _version(known)
 
 

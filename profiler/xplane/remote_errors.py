@@ -81,7 +81,7 @@ def explained(error: Exception, url: str, tries: int = 1) -> UnreadableError:
     return UnreadableError(what, file=shown(url), remedy=remedy)
 
 
-_MISSING = "no such file or folder"
+MISSING = "no such file or folder"
 _DENIED = "may not be read: no permission, or no such object"
 _UNKNOWN = "may not be read: no credentials, or ones that do not hold"
 _NAME = "the name of the server cannot be resolved"
@@ -99,14 +99,16 @@ def _told(error: BaseException) -> tuple[str, bool]:
 
 
 def _one(error: BaseException) -> tuple[str, bool] | None:
-    status = _status(error)
     names = {kind.__name__ for kind in type(error).__mro__}
+    if "PayloadEncodingError" in names:  # an answer that ends too early; aiohttp gives it a status of its own
+        return _CONNECTION, True
+    status = _status(error)
     if status == 401 or names & {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError"}:
         return _UNKNOWN, False
     if status == 403 or isinstance(error, PermissionError):
         return _DENIED, False
     if status in (404, 410) or isinstance(error, FileNotFoundError):
-        return _MISSING, False
+        return MISSING, False
     if status:
         return f"the server answers {status}", status in TRANSIENT_STATUS
     if isinstance(error, socket.gaierror) or "ClientConnectorDNSError" in names:
@@ -135,10 +137,10 @@ def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         metadata = response.get("ResponseMetadata")
-        candidates = [metadata.get("HTTPStatusCode")] if isinstance(metadata, dict) else []
+        candidates: Iterator[Any] = iter([metadata.get("HTTPStatusCode")] if isinstance(metadata, dict) else [])
     else:
         names = ("status", "status_code", "code")
-        candidates = [getattr(each, name, None) for each in (error, response) for name in names]
+        candidates = (getattr(each, name, None) for each in (error, response) for name in names)
     return next((each for each in candidates if isinstance(each, int) and 400 <= each < 600), None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,6 +36,12 @@ class Workers:
         self._pending.append(future)
         self._waiting.put((future, call, args))
         return future
+
+    def result(self, future: Future[Result]) -> Result:
+        """What a call gave, once it is there. Wakes up now and then: an endless wait can miss an interruption."""
+        while not wait([future], timeout=0.2).done:
+            pass
+        return future.result()
 
     def _work(self) -> None:
         while (job := self._waiting.get()) is not None:
