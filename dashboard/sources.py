@@ -65,8 +65,8 @@ class Sources:
     def of(cls, arguments: Sequence[str]) -> Sources:
         """The roots and the recordings that the arguments of a command line name.
 
-        A folder is a root, whose runs can be chosen. A file, a run folder and anything with a label or a comma is
-        a recording to begin with (``opened``), and may be read.
+        A folder is a root, whose runs can be chosen. A file, a run folder, a URL (it is fetched now) and anything with
+        a label or a comma is a recording to begin with (``opened``), and may be read.
 
         Raises:
             UnreadableError: an argument names nothing that could be read.
@@ -78,6 +78,10 @@ class Sources:
                 folders.append(Path(argument).expanduser())
                 continue
             side = locate(argument)
+            if any(recording.remote for recording in side.recordings):
+                from profiler.xplane.fetch import fetch
+
+                fetch(side.recordings)  # files like others from here on: no URL that a browser names is ever opened
             recordings.append((side.label if side.named else _own_label(side), _paths(side)))
         sources = cls([*folders, *(path for _, paths in recordings for path in paths)])
         sources.opened = tuple(
