@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -81,9 +82,10 @@ FAINT = """(() => {
 class App:
     """The app in a browser."""
 
-    def __init__(self, chrome: Any, address: str):
+    def __init__(self, chrome: Any, address: str, folder: Path):
         self.chrome = chrome
         self.address = address
+        self.folder = folder  # one of those that the app may read, named "made"
 
     def open(self, page: str = "overview", *, dark: bool = False, **parameters: str) -> None:
         """Loads a page by its URL and waits until its script has ended and everything is drawn."""
@@ -109,6 +111,17 @@ class App:
         self.chrome.wait(f"location.pathname === {json.dumps(place)}", f"the page {name}")
         self.settle()
 
+    @contextmanager
+    def reruns(self) -> Iterator[None]:
+        """What is done inside makes the script run again: waits for that, and until everything is drawn."""
+        self.chrome.run(
+            "window.__ran = false; new MutationObserver(() => { window.__ran = true; })"
+            ".observe(document.querySelector('[data-testid=stApp]'), { attributeFilter: ['data-test-script-state'] })"
+        )
+        yield
+        self.chrome.wait("window.__ran", "the script runs again")
+        self.settle()
+
     def press(self, words: str, which: str = "button") -> None:
         """Clicks what has these words."""
         found = (
@@ -123,9 +136,9 @@ class App:
         box = f"document.querySelector('input[aria-label={json.dumps(label)}]')"
         self.chrome.wait(f"!!{box}", f"an input {label!r}")
         self.chrome.run(f"{box}.focus(), {box}.select()")
-        self.chrome.call("Input.insertText", text=text)
-        self.chrome.press("Enter")
-        self.settle()
+        with self.reruns():
+            self.chrome.call("Input.insertText", text=text)
+            self.chrome.press("Enter")
 
     def text(self, which: str = ":scope > *") -> str:
         """What the page says, without its sidebar."""
@@ -160,7 +173,9 @@ def app(chrome: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     folder = tmp_path_factory.mktemp("server")
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", str(APP), "--server.headless=true", f"--server.port={port}"]
-    roots = [str(PROFILES)] if PROFILES.is_dir() else []
+    made = folder / "made"
+    made.mkdir()
+    roots = [str(made), *([str(PROFILES)] if PROFILES.is_dir() else [])]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
             [*command, "--", *roots],
@@ -172,7 +187,7 @@ def app(chrome: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         try:
             address = f"http://localhost:{port}"
             _until_it_answers(f"{address}/_stcore/health", server, folder / "log")
-            yield App(chrome, address)
+            yield App(chrome, address, made)
         finally:
             stop(server)
 
@@ -268,6 +283,53 @@ def test_a_path_that_is_none_is_refused_in_words(app: App, text: str) -> None:
     assert app.chrome.run("typeof window.pwned") == "undefined"
 
 
+HOSTILE = (
+    "<img src=x onerror=window.pwned=1>",
+    "<script>window.pwned=1</script>",
+    "</td></tr></table><h1>gone",
+    "[here](javascript:window.pwned=1) ![there](https://example.com/x.png)",
+    ":material/home: :red[words] $x^2$ `code`",
+    '"><svg onload=window.pwned=1>{{7*7}}',
+    "a\u202eb\x1b[2J",
+)
+
+
+def test_hostile_names_execute_nothing_on_any_page(app: App, tpu_space: Any) -> None:
+    steps = [(str(number), number * 10_000_000, 9_000_000) for number in range(4)]
+    space = tpu_space(
+        {
+            "TPU:0": {
+                "Steps": steps,
+                "XLA Modules": [(f"{HOSTILE[0]}(7)", start, length) for _, start, length in steps],
+                "XLA Ops": [
+                    (name, start + 1_000_000 * at, 900_000) for _, start, _ in steps for at, name in enumerate(HOSTILE)
+                ],
+            }
+        }
+    )
+    space.write(app.folder / "<b>![x](y)$z$.xplane.pb")
+    wrong: dict[str, Any] = {}
+    recording = "made/<b>![x](y)$z$.xplane.pb"
+    seen = []
+    for page in PAGES:
+        app.open(page.name, base=recording, opt=recording, row="0")
+        app.chrome.run("document.querySelectorAll('details > summary').forEach((each) => each.click())")
+        app.settle()
+        if found := well(app, page.name):
+            wrong[page.name] = found
+        words = app.chrome.run("document.documentElement.textContent")
+        seen += [page.name] if any(name in words for name in HOSTILE) else []
+        if app.chrome.run("typeof window.pwned") != "undefined":
+            wrong[page.name] = "something was executed"
+        foreign = (
+            "[src*=example], [href*=example], [href^=javascript], [onerror], [onload], .pf h1:not(.verdict), .katex"
+        )
+        if found := app.chrome.run(f"[...document.querySelectorAll('{foreign}')].map((each) => each.outerHTML)"):
+            wrong[page.name] = found
+    assert wrong == {}
+    assert {"ops", "timeline"} <= set(seen)  # as letters
+
+
 # --- what clicks do --------------------------------------------------------------------------------------------------
 
 
@@ -313,8 +375,8 @@ def column(app: App, title: str) -> list[float]:
 def test_swapping_turns_the_sign_of_the_verdict(app: App) -> None:
     app.open(**CPU)
     before = change(app)
-    app.press("Swap")
-    app.settle()
+    with app.reruns():
+        app.press("Swap")
     assert change(app) * before < 0
     assert f"base={quote(CPU['opt'], safe='')}" in app.url()
     assert app.complaints() == []
@@ -330,8 +392,8 @@ def test_searching_and_filtering_the_ops_leave_fewer_rows(app: App) -> None:
     assert 0 < rows(app) < searched
     app.type("Search", "there is no such op")
     assert "No op is like that" in app.text()
-    app.press("Show all")
-    app.settle()
+    with app.reruns():
+        app.press("Show all")
     assert rows(app) == everything
     assert app.complaints() == []
 
@@ -350,9 +412,9 @@ def test_a_chosen_row_is_shown_in_full_and_the_url_shows_it_to_others(app: App) 
     app.open("ops", search="fusion", **CPU)
     canvas = f"{MAIN}.querySelector('[data-testid=stDataFrame] canvas').getBoundingClientRect()"
     left, top = app.chrome.run(f"[{canvas}.left, {canvas}.top]")
-    app.chrome.click(left + 17, top + 35 + 17)
+    with app.reruns():
+        app.chrome.click(left + 17, top + 35 + 17)
     app.chrome.wait(f"!!{MAIN}.querySelector('h2.op')", "the chosen op")
-    app.settle()
     shown, url = app.text("h2.op"), app.url()
     assert "row=" in url and "search=fusion" in url
     assert "HLO text" in app.text()
@@ -368,8 +430,8 @@ def test_a_chosen_row_is_shown_in_full_and_the_url_shows_it_to_others(app: App) 
 def test_the_url_alone_shows_the_same_view_of_the_memory(app: App) -> None:
     app.open("memory", **DEFAULT)
     app.type("Search", "loss")
-    app.press("baseline", "[data-testid=stMain] button")
-    app.settle()
+    with app.reruns():
+        app.press("baseline", "[data-testid=stMain] button")
     shown, url = app.text(), app.url()
     assert "memory_find=loss" in url and "memory_side=baseline" in url
     with app.chrome.tab():
@@ -387,6 +449,16 @@ def test_the_report_arrives_as_json_and_as_a_page(app: App, arrived: Any, diff: 
     app.chrome.open(page)
     assert app.chrome.run("document.querySelector('h1').innerText") == diff["verdict"].partition(". ")[0] + "."
     assert app.chrome.complaints() == []
+
+
+def test_the_tensors_arrive_as_a_file(app: App, arrived: Any, diff: dict[str, Any]) -> None:
+    app.open("memory", **DEFAULT)
+    app.press("Download\n\nexpand_more", "[data-testid=stMain] button")
+    app.press("JSON")
+    found = json.loads(arrived("tensors-changed.json").read_text("utf-8"))
+    assert len(found) == len(diff["memory"]["tensors"])
+    peaks = [diff[side]["memory"]["static_peak_bytes"] for side in ("baseline", "optimized")]
+    assert sum(row["delta_bytes"] for row in found) == peaks[1] - peaks[0]
 
 
 # --- what the pages say ----------------------------------------------------------------------------------------------
