@@ -79,7 +79,7 @@ class _Load:
 
     file: RemoteFile
     place: Path
-    done: bool = False
+    complete: bool = False  # all of it is in the partial file
 
     @property
     def part(self) -> Path:
@@ -157,10 +157,21 @@ class _Load:
             self.drop()
             raise
 
-    def finish(self) -> None:
+    def changed(self, tries: int = ATTEMPTS) -> bool:
+        """Whether the object is not the one any more that was looked up."""
+        return bool(self.file.version) and version_now(self.file, tries) != (self.file.size, self.file.version)
+
+    def refuse_changed(self, changed: bool) -> None:
+        if changed:
+            self.drop()
+            raise UnreadableError(
+                "changed while it was read", file=self.file.shown, remedy="try again when it is written to the end"
+            )
+
+    def finish(self, changed: bool) -> None:
         """Puts it in its place when it is what it should be."""
+        self.refuse_changed(changed)
         size = self.part.stat().st_size
-        self.check_unchanged()
         if self.file.size not in (None, size):
             self.drop()
             raise UnreadableError(f"came with {size:,} bytes instead of {self.file.size:,}", file=self.file.shown)
@@ -170,15 +181,6 @@ class _Load:
             self.drop()
             raise UnreadableError("came damaged: its checksum differs", file=self.file.shown, remedy="try again")
         self.part.replace(self.place)
-        self.done = True
-
-    def check_unchanged(self, tries: int = ATTEMPTS) -> None:
-        """Refuses an object that is not the one any more that was looked up."""
-        if self.file.version and version_now(self.file, tries) != (self.file.size, self.file.version):
-            self.drop()
-            raise UnreadableError(
-                "changed while it was read", file=self.file.shown, remedy="try again when it is written to the end"
-            )
 
     def drop(self) -> None:
         self.part.unlink(missing_ok=True)
@@ -202,23 +204,30 @@ def _write(file: Any, data: bytes) -> None:
 
 
 def _fetch_all(loads: list[_Load], advance: Advance) -> None:
-    """One writer; the parts to come are asked for across the files, so that many small ones do not wait either."""
+    """One writer; what is to come is asked for across the files, so that many small ones do not wait either."""
     with Workers.of(load.file.fs for load in loads) as workers:
-        waiting: deque[tuple[_Load, tuple[int, int] | None, Future[bytes | None] | None]] = deque()
+        parts: deque[tuple[_Load, tuple[int, int] | None, Future[bytes | None] | None]] = deque()
+        checks: deque[tuple[_Load, Future[bool]]] = deque()
         jobs = ((load, each) for load in loads for each in load.ranges())
         while True:
-            while len(waiting) < AHEAD and (job := next(jobs, None)):
+            while len(parts) < AHEAD and (job := next(jobs, None)):
                 load, each = job
-                waiting.append((load, each, workers.start(load.read, *each) if each else None))
-            if not waiting:
+                parts.append((load, each, workers.start(load.read, *each) if each else None))
+            while checks and (checks[0][1].done() or not parts):
+                load, check = checks.popleft()
+                load.finish(workers.result(check))
+            if not parts:
                 return
-            load, each, future = waiting.popleft()
-            if not load.done:
-                try:
-                    _take(load, each, workers.result(future) if future else None, advance)
-                except UnreadableError:
-                    load.check_unchanged(tries=1)  # says what the matter is better than that a part is not there
-                    raise
+            load, each, part = parts.popleft()
+            if load.complete:
+                continue
+            try:
+                _take(load, each, workers.result(part) if part else None, advance)
+            except UnreadableError:
+                load.refuse_changed(load.changed(tries=1))  # says what the matter is better than that a part fails
+                raise
+            if load.complete:
+                checks.append((load, workers.start(load.changed)))
 
 
 def _take(load: _Load, each: tuple[int, int] | None, data: bytes | None, advance: Advance) -> None:
@@ -229,8 +238,7 @@ def _take(load: _Load, each: tuple[int, int] | None, data: bytes | None, advance
     else:
         load.write(data)
         advance(len(data))
-    if each is None or data is None or each[1] == load.file.size:
-        load.finish()
+    load.complete = each is None or data is None or each[1] == load.file.size
 
 
 @contextmanager

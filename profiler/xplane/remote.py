@@ -180,8 +180,10 @@ class _Place:
             raise UnreadableError(
                 "holds no .xplane.pb file", file=shown(self.url), remedy=_OVER_HTTP if self.web else remedy
             )
-        found = {parts: self._files(parts, files) for parts, files in below.items()}
-        latest = max(found, key=lambda parts: (_stamped(parts[-1]), max(file.modified for file in found[parts]), parts))
+        last = max(_stamped(parts[-1]) for parts in below)
+        # Only runs of one time, or of none, are told apart by their files: a server may have to be asked for each.
+        found = {parts: self._files(parts, files) for parts, files in below.items() if _stamped(parts[-1]) == last}
+        latest = max(found, key=lambda parts: (max(file.modified for file in found[parts]), parts))
         return self.name or latest[-1], found[latest]
 
     def _runs(self) -> dict[tuple[str, ...], dict[str, Mapping[str, Any]]]:
@@ -230,13 +232,16 @@ class _Place:
         return entries
 
     def _files(self, parts: tuple[str, ...], files: Mapping[str, Mapping[str, Any]]) -> tuple[RemoteFile, ...]:
-        found = []
-        for name, info in sorted(files.items()):
-            file = self.file(info, (*parts, name))
-            if not file.ranged:  # an index page names files and says nothing of them
-                file = self.file({**attempt(self.fs.info, file.path, url=self.url), "name": file.path}, (*parts, name))
-            found.append(file)
-        return tuple(found)
+        with Workers.of([self.fs]) as workers:
+            found = [workers.start(self._file_below, (*parts, name), info) for name, info in sorted(files.items())]
+            return tuple(map(workers.result, found))
+
+    def _file_below(self, parts: tuple[str, ...], info: Mapping[str, Any]) -> RemoteFile:
+        file = self.file(info, parts)
+        if file.ranged:
+            return file
+        # An index page names files and says nothing of them.
+        return self.file({**attempt(self.fs.info, file.path, url=self.url), "name": file.path}, parts)
 
 
 def _options(scheme: str, url: str) -> dict[str, Any]:
