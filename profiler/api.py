@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import polars as pl
 
     from profiler.analysis.summary import Measured
     from profiler.analysis.timelineexport import Step
+    from profiler.reduced.write import Reduced
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.results_health import Health
@@ -108,6 +109,42 @@ def measured(path: str | Side | Measured, options: Options = Options(), *, label
     from profiler.analysis.summary import Measured, measure
 
     return path if isinstance(path, Measured) else measure(load(path, options, label=label), options)
+
+
+def reduce(
+    path: str,
+    output: Path,
+    *,
+    keep: str = "median",
+    engine: str = "local",
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Reduced:
+    """Writes the reduced form of the run that a PATH argument names; see profiler.reduced.
+
+    Args:
+        path: one recording.
+        output: the folder to write.
+        keep: whose spans are kept, those of the "median" device or of "all".
+        engine: who reads the hosts, "local" processes or a "ray" cluster.
+        workers: how many are read at once; None for as many as there are cores and memory for.
+        progress: called after each host: how many are done, of how many.
+
+    Raises:
+        UnreadableError: no host can be read.
+        UsageError: something else is at ``output``, or the argument names several recordings or a reduced run.
+    """
+    from profiler.errors import UsageError
+    from profiler.reduce.engines import engine as named
+    from profiler.reduced.write import reduce_run
+
+    reader = named(engine)
+    recordings = _here([path])[0].recordings
+    if len(recordings) > 1:
+        raise UsageError(
+            "names several recordings", file=path, remedy="reduce each, and join the reduced runs by commas"
+        )
+    return reduce_run(recordings[0], output, keep=keep, engine=reader, workers=workers, progress=progress)
 
 
 def summary(path: str | Measured, options: Options = Options()) -> Summary:

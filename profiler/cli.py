@@ -27,6 +27,7 @@ from profiler.cli_options import (
     add_comparison_options,
     add_fact_options,
     add_output_options,
+    add_reduce_options,
     add_selection_options,
     add_server_options,
     add_threshold_options,
@@ -179,6 +180,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_fact_options(ladder, MANY)
     add_comparison_options(ladder)
     ladder.set_defaults(run=run_ladder)
+
+    reduce = commands.add_parser("reduce", help="the hosts of a run as one small folder, a PATH as any other")
+    reduce.add_argument("path", metavar="PATH", help=PATH_HELP)
+    add_reduce_options(reduce)
+    reduce.set_defaults(run=run_reduce)
 
     config = commands.add_parser("config", help="what differs between two configurations, without traces")
     config.add_argument("base_config", metavar="BASE.yml", type=file_or_url, help="MaxText YAML as it is, or run info")
@@ -339,6 +345,29 @@ def run_ladder(args: argparse.Namespace) -> None:
         report.render_ladder,
         lambda ladder: (*ladder.warnings, *(note for run in ladder.runs for note in run.warnings)),
     )
+
+
+def run_reduce(args: argparse.Namespace) -> None:
+    """``profiler reduce PATH``."""
+    from profiler import api
+    from profiler.report import units
+
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def progress(done: int, of: int) -> None:
+        if terminal:
+            _write_stderr(f"\r{done:,} of {of:,} hosts" + "\n" * (done == of))
+
+    made = api.reduce(
+        args.path, args.output, keep=args.keep, engine=args.engine, workers=args.workers, progress=progress
+    )
+    resumed = f" ({made.hosts_resumed:,} of them were done before)" if made.hosts_resumed else ""
+    share = units.percent(made.bytes / made.source_bytes, 2) if made.source_bytes else units.UNKNOWN
+    _say(
+        f"wrote {made.path}: {made.hosts_read:,} of {made.hosts:,} hosts{resumed}, {made.devices:,} devices, "
+        f"{units.size(made.bytes)} ({share} of {units.size(made.source_bytes)})"
+    )
+    _warn(made.warnings)
 
 
 def run_config(args: argparse.Namespace) -> None:

@@ -288,6 +288,34 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
 
 
+def add_reduce_options(parser: argparse.ArgumentParser) -> None:
+    """Where the reduced form goes, what it keeps, and who makes it."""
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
+    parser.add_argument(
+        "--keep",
+        choices=("median", "all"),
+        default="median",
+        help="whose spans are kept: those of the median device (default), or of all",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="who reads the hosts: processes here (default), or a Ray cluster (extra cluster; RAY_ADDRESS)",
+    )
+    parser.add_argument(
+        "--workers", metavar="N", type=_workers, help="hosts read at once (default: as cores and memory allow)"
+    )
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")
+
+
+def _workers(text: str) -> int:
+    number = _whole(text, 100_000)
+    if number == 0:
+        raise argparse.ArgumentTypeError("0 cannot read anything")
+    return number
+
+
 def options(args: argparse.Namespace, side: int | None = None) -> Options:
     """The library's options; ``side`` is 0 for BASE and 1 for OPT, None where there is one recording."""
     from profiler.api import Options

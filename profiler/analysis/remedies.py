@@ -41,9 +41,16 @@ CODES: dict[str, tuple[str, str | None]] = {
     "python_scanner": (KNOW, "install where a C compiler is at hand: the figures are the same, reading is faster"),
     "file_twice": (KNOW, "name each file once"),
     "files_of_different_runs": (KNOW, "give one run's files, or compare the two with profiler diff"),
+    # hosts
+    "hosts_unreadable": (LOST, "copy these files again, or leave them out"),
+    "hosts_without_ops": (LOST, "record on these hosts while steps run"),
+    "hosts_missing": (LOST, "give the folder that has the files of all hosts"),
     # devices and steps
     "devices_without_ops": (LOST, "record on the hosts of those devices too, if they took part"),
     "devices_without_steps": (LOST, "--device names the devices to look at"),
+    "steps_out_of_step": (KNOW, "start and stop the recorder on all hosts at the same step"),
+    "skew_noise_unknown": (LOST, "record three steps or more"),
+    "no_waits_seen": (KNOW, None),
     "mixed_devices": (LOST, "--device keeps one kind, --peak-tflops sets one peak"),
     "no_steps": (LOST, _MARK),
     "steps_dropped": (KNOW, "record some steps more than you need: the first and the last may be cut"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from profiler.errors import UnreadableError, UsageError
 from profiler.fleet import FAILED, Host
 from profiler.reduce.files import FilePart, reduce_file
@@ -10,6 +12,11 @@ from profiler.results import Note
 from profiler.trace import Trace
 from profiler.xplane import scan
 from profiler.xplane.locate import Recording, Side
+
+if TYPE_CHECKING:
+    from profiler.reduce.sources import ProfileSource, ReducedSource
+
+    Sources = list[tuple[int, ProfileSource | ReducedSource]]
 
 __all__ = ["load", "reduce_file"]
 
@@ -40,22 +47,29 @@ def load(
             are left out, with a warning.
         UsageError: ``host`` or ``device`` names nothing here.
     """
-    from profiler.reduce.sources import several_hosts
+    from profiler.reduce.sources import several_hosts, sources
 
     notice = scan.notice()
     notes = [Note("python_scanner", notice)] if notice else []
-    if several_hosts(side) and not all_devices:
-        return _median(side, host, device, notes, timelines=timelines, workers=workers)
-    return _whole(side, host, device, notes, timelines=timelines)
+    found = sources(side)
+    if several_hosts(found) and not all_devices:
+        return _median(side, found, host, device, notes, timelines=timelines, workers=workers)
+    return _whole(side, found, host, device, notes, timelines=timelines)
 
 
 def _median(
-    side: Side, host: str | None, device: str | None, notes: list[Note], *, timelines: bool, workers: int | None
+    side: Side,
+    found: Sources,
+    host: str | None,
+    device: str | None,
+    notes: list[Note],
+    *,
+    timelines: bool,
+    workers: int | None,
 ) -> Trace:
     from profiler.reduce import hosts
-    from profiler.reduce.sources import outcomes, sources
+    from profiler.reduce.sources import outcomes
 
-    found = sources(side)
     first = hosts.together(
         outcomes([source for _, source in found], host, workers), side, [recording for recording, _ in found]
     )
@@ -68,19 +82,21 @@ def _median(
     )
 
 
-def _whole(side: Side, host: str | None, device: str | None, notes: list[Note], *, timelines: bool) -> Trace:
+def _whole(
+    side: Side, found: Sources, host: str | None, device: str | None, notes: list[Note], *, timelines: bool
+) -> Trace:
     from profiler.reduce.host_notes import unreadable
-    from profiler.reduce.sources import several_hosts, sources
+    from profiler.reduce.sources import several_hosts
 
     parts: list[tuple[Recording, FilePart]] = []
     hosts: list[Host] = []
     failed: list[Host] = []
     errors: list[UnreadableError] = []
-    for recording, source in sources(side):
+    for recording, source in found:
         try:
             part = source.spans(None, timelines=timelines)
         except UnreadableError as error:
-            if not several_hosts(side):
+            if not several_hosts(found):
                 raise
             errors.append(error)
             failed.append(Host(source.host, source.name, recording, FAILED, error.what))
@@ -92,6 +108,7 @@ def _whole(side: Side, host: str | None, device: str | None, notes: list[Note], 
     if host is not None:
         known = sorted({name for _, part in parts for name in part.hosts})
         kept = [index for index, (_, part) in enumerate(parts) if host in part.hosts]
+        failed = [each for each in failed if each.name == host]
         parts, hosts = [parts[index] for index in kept], [hosts[index] for index in kept]
         if not parts:
             raise UsageError(f"no host {host!r}", file=side.label, remedy=f"there are: {listed(known)}")

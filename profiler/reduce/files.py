@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -162,6 +163,14 @@ def _programs(tables: list[tuple[scan.Plane, PlaneNames]]) -> Programs:
                 program_id = int(text) if text else key
             protos[str(program_id % 2**64)] = proto
     return Programs(protos)
+
+
+def program_protos(file: Path) -> dict[str, bytes]:
+    """The HLO protos of a file by the SHA-256 of each."""
+    with opened(file) as (buffer, _):
+        space = scan.index(buffer)
+        tables = [(plane, plane_names(buffer, plane)) for plane in space.planes if plane.name == HLO_PLANE]
+        return {hashlib.sha256(proto).hexdigest(): proto for proto in _programs(tables).protos.values()}
 
 
 def _recorded_ops(part: DevicePart, ops: pl.DataFrame) -> bool:

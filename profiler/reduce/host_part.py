@@ -10,7 +10,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -28,9 +28,20 @@ from profiler.xplane.locate import host_name
 from profiler.xplane.read import opened
 
 
+class Ops(Protocol):
+    """The ops of one file, made a frame when they are asked for; equal ones have one ``digest``."""
+
+    @property
+    def digest(self) -> str:
+        """What tells them from others."""
+
+    def frame(self) -> pl.DataFrame:
+        """The ops, as Trace.ops has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpsTable:
-    """The ops of one file as bytes (Arrow IPC, packed); hosts of one run mostly have equal ones, told by ``digest``."""
+    """The ops of one file as bytes (Arrow IPC, packed), to travel between processes; see Ops."""
 
     digest: str
     packed: bytes
@@ -73,7 +84,7 @@ class HostPart:
     devices: tuple[DeviceTimes, ...]
     idle: tuple[DeviceTimes, ...]
     groups: tuple[Group, ...]
-    ops: OpsTable
+    ops: Ops
     allocator: AllocatorPeaks
     programs: Mapping[str, str]
     run_info: dict[str, Any] | None

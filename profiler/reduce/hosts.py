@@ -57,16 +57,22 @@ class Hosts:
         """
         found = [(index, self._found[index]) for index in sorted(self._found)]
         if host is not None:
-            skipped = [name for _, each in found if isinstance(each, Skipped) for name in each.hosts]
-            found = [(index, each) for index, each in found if not isinstance(each, Skipped)]
-            if not any(isinstance(each, HostPart) for _, each in found) and skipped:
+            others = [name for _, each in found if isinstance(each, Skipped) for name in each.hosts]
+            others += [each.host for _, each in found if isinstance(each, Failure)]
+            found = [(index, each) for index, each in found if isinstance(each, HostPart) or _is_of(each, host)]
+            if not found:
                 raise UsageError(
-                    f"no host {host!r}", file=self.side.label, remedy=f"there are: {listed(sorted(set(skipped)))}"
+                    f"no host {host!r}", file=self.side.label, remedy=f"there are: {listed(sorted(set(others)))}"
                 )
         failures = [each for _, each in found if isinstance(each, Failure)]
         if failures and len(failures) == len(found):
             raise failures[0].error()
         return _described(self.side, self.recordings, found, notes)
+
+
+def _is_of(outcome: Failure | Skipped, host: str) -> bool:
+    """Whether what could not be read is the host that was asked for; its file's name is all that is known of it."""
+    return isinstance(outcome, Failure) and outcome.host == host
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from typing import Protocol
 from profiler.errors import ProfilerError
 from profiler.reduce import pool
 from profiler.reduce.files import FilePart, reduce_file
-from profiler.reduce.host_part import Outcome, Task
-from profiler.xplane.locate import Recording, Side, host_name
+from profiler.reduce.host_part import HostPart, Outcome, Skipped, Task
+from profiler.reduced.read import ReducedRun
+from profiler.xplane.locate import Recording, Side, host_name, is_reduced
 
 
 class Source(Protocol):
@@ -63,21 +64,66 @@ class ProfileSource:
         )
 
 
-def several_hosts(side: Side) -> bool:
-    """Whether any recording of a side has several hosts."""
-    return any(len(recording.files) > 1 for recording in side.recordings)
+@dataclass(frozen=True, slots=True)
+class ReducedSource:
+    """One host of a reduced run."""
+
+    run: ReducedRun
+    index: int
+
+    @property
+    def host(self) -> str:
+        """The host, as its file was called."""
+        return host_name(Path(self.name))
+
+    @property
+    def name(self) -> str:
+        """The file that it was read from, in the folder of the reduced run."""
+        return self.run.names[self.index]
+
+    def outcome(self, host: str | None) -> Outcome:
+        """The host without its spans."""
+        part = self.run.part(self.index)
+        other = isinstance(part, HostPart) and host is not None and host not in part.hosts
+        return Skipped(hosts=part.hosts) if isinstance(part, HostPart) and other else part
+
+    def spans(self, only: str | None, *, timelines: bool) -> FilePart:
+        """What is kept of it; see Source."""
+        return self.run.spans(self.index, only, timelines=timelines)
 
 
-def sources(side: Side) -> list[tuple[int, Source]]:
-    """(which recording, host) of a side, in order."""
+def sources(side: Side) -> list[tuple[int, ProfileSource | ReducedSource]]:
+    """(which recording, host) of a side, in order.
+
+    Raises:
+        UnreadableError: a reduced run is damaged.
+    """
     return [(index, each) for index, recording in enumerate(side.recordings) for each in _of(recording)]
 
 
-def _of(recording: Recording) -> list[Source]:
-    return [ProfileSource(file, name) for file, name in zip(recording.files, recording.names, strict=True)]
+def several_hosts(found: Sequence[tuple[int, Source]]) -> bool:
+    """Whether any recording has several of the hosts that ``sources`` found."""
+    return len({recording for recording, _ in found}) < len(found)
 
 
-def outcomes(found: Sequence[Source], host: str | None, workers: int | None = None) -> Iterator[tuple[int, Outcome]]:
+def _of(recording: Recording) -> Iterator[ProfileSource | ReducedSource]:
+    for file, name in zip(recording.files, recording.names, strict=True):
+        if is_reduced(file):
+            run = ReducedRun(file)
+            yield from (ReducedSource(run, index) for index in range(len(run.names)))
+        else:
+            yield ProfileSource(file, name)
+
+
+def outcomes(
+    found: Sequence[ProfileSource | ReducedSource], host: str | None, workers: int | None = None
+) -> Iterator[tuple[int, Outcome]]:
     """What every host comes down to without its spans, as they are read; see profiler.reduce.pool.run."""
-    tasks = [Task(each.file, each.name, host) for each in found if isinstance(each, ProfileSource)]
-    yield from pool.run(tasks, workers)
+    tasks = [
+        (index, Task(each.file, each.name, host)) for index, each in enumerate(found) if isinstance(each, ProfileSource)
+    ]
+    for number, outcome in pool.run([task for _, task in tasks], workers):
+        yield tasks[number][0], outcome
+    for index, each in enumerate(found):
+        if isinstance(each, ReducedSource):
+            yield index, each.outcome(host)

@@ -21,7 +21,7 @@ OPS = (
 Make = Callable[..., Path]
 
 
-def write_host(
+def host_file(
     path: Path, host: str, *, slower: float = 1.0, devices: int = 2, steps: int = 5, seed: int = 0, **info: object
 ) -> Path:
     """Writes one host: steps of about 10 ms, a tenth of each idle, ``slower`` as many times as long."""
@@ -53,13 +53,19 @@ def write_host(
 
 
 @pytest.fixture
+def write_host() -> Make:
+    """Writes one host's file."""
+    return host_file
+
+
+@pytest.fixture
 def make_run(tmp_path: Path) -> Make:
     """Writes a run and gives its folder: host-0, host-1 …, each a little slower than the one before."""
 
     def make(hosts: int = 4, name: str = "run", **more: object) -> Path:
         for number in range(hosts):
             file = tmp_path / name / f"host-{number}.xplane.pb"
-            write_host(file, f"host-{number}", slower=1 + number / 10, **more)  # type: ignore[arg-type]
+            host_file(file, f"host-{number}", slower=1 + number / 10, **more)  # type: ignore[arg-type]
         return tmp_path / name
 
     return make

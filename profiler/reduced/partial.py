@@ -1,0 +1,95 @@
+"""What an interrupted reduce has done: a file for every host, by the digest of its profile's content.
+
+They lie in ``NAME.partial`` beside the reduced run that is being made, and go when it is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import profiler
+from profiler.reduce.host_part import HostPart
+from profiler.reduced import VERSION, host_tables
+
+
+class Partial:
+    """The folder of one reduced run in the making."""
+
+    def __init__(self, target: Path):
+        self.folder = target.with_name(f"{target.name}.partial")
+        self._hosts = self.folder / "hosts"
+        self._suffix = f".{profiler.__version__}.{VERSION}.zip"  # another version may reduce otherwise
+
+    def known(self) -> frozenset[str]:
+        """The contents that are done."""
+        if not self._hosts.is_dir():
+            return frozenset()
+        names = [path.name for path in self._hosts.iterdir()]
+        return frozenset(name.removesuffix(self._suffix) for name in names if name.endswith(self._suffix))
+
+    def add(self, part: HostPart) -> None:
+        """Keeps one host, whole or not at all."""
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr("facts.json", json.dumps({**host_tables.facts(part), "ops": part.ops.digest}))
+            archive.writestr("run_info.json", json.dumps(part.run_info))
+            archive.writestr("ops.ipc", packed(part.ops.frame(), "ipc"))
+            archive.writestr("steps.parquet", packed(host_tables.steps(part)))
+            archive.writestr("sums.parquet", packed(host_tables.sums(part)))
+        self._hosts.mkdir(parents=True, exist_ok=True)
+        place = self._place(part.digest or "")
+        new = place.with_suffix(".new")
+        new.write_bytes(buffer.getvalue())
+        new.replace(place)
+
+    def get(self, digest: str) -> Kept:
+        """One host that is done."""
+        return Kept(self._place(digest))
+
+    def _place(self, digest: str) -> Path:
+        return self._hosts / f"{digest}{self._suffix}"
+
+
+class Kept:
+    """One host of a partial folder; each of its tables is read when it is asked for."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.facts: dict[str, Any] = json.loads(self._read("facts.json"))
+
+    def run_info(self) -> dict[str, Any] | None:
+        """What the run says of itself."""
+        info: dict[str, Any] | None = json.loads(self._read("run_info.json"))
+        return info
+
+    def ops(self) -> pl.DataFrame:
+        """Trace.ops of the file."""
+        return pl.read_ipc(io.BytesIO(self._read("ops.ipc")))
+
+    def steps(self) -> pl.DataFrame:
+        """See host_tables.steps."""
+        return pl.read_parquet(io.BytesIO(self._read("steps.parquet")))
+
+    def sums(self) -> pl.DataFrame:
+        """See host_tables.sums."""
+        return pl.read_parquet(io.BytesIO(self._read("sums.parquet")))
+
+    def _read(self, name: str) -> bytes:
+        with zipfile.ZipFile(self.path) as archive:
+            return archive.read(name)
+
+
+def packed(frame: pl.DataFrame, form: str = "parquet") -> bytes:
+    """A table as bytes, equal for equal tables."""
+    buffer = io.BytesIO()
+    if form == "ipc":
+        frame.write_ipc(buffer, compression="zstd")
+    else:
+        frame.write_parquet(buffer, compression="zstd", compression_level=9, row_group_size=1 << 20)
+    return buffer.getvalue()

@@ -1,0 +1,135 @@
+"""``profiler hosts`` as people and programs read it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+
+import sample_profiles
+from profiler import api
+from profiler.analysis.skew import skew
+from profiler.errors import UsageError
+from profiler.redact import redacted
+from profiler.report import render_hosts
+from profiler.report.output import Style
+from profiler.results_skew import HostsReport
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "docs" / "schema" / "hosts.schema.json"
+PAGE = ROOT / "docs" / "commands" / "hosts.md"
+
+
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    """The module with the made-up fleets."""
+    spec = importlib.util.spec_from_file_location("made_up_fleets", Path(__file__).with_name("test_skew.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def slow(made: ModuleType) -> HostsReport:
+    return skew(made.made(change=made.slower((2, slice(None), slice(None)), 0.07)))
+
+
+def text(report: HostsReport, how: str = "text") -> str:
+    return render_hosts(report, how, Style()).decode()
+
+
+def closed(node: Any) -> Any:
+    """The schema with no property allowed that it does not describe."""
+    if isinstance(node, dict):
+        node = {key: closed(value) for key, value in node.items()}
+        return {**node, "additionalProperties": False} if node.get("properties") else node
+    return [closed(item) for item in node] if isinstance(node, list) else node
+
+
+def moving(made: ModuleType) -> HostsReport:
+    def moves(times: Any) -> None:
+        for step in (1, 4, 6):
+            times[step // 2, :, step] *= 1.2
+
+    return skew(made.made(change=moves))
+
+
+def test_the_json_follows_its_schema(slow: HostsReport, made: ModuleType) -> None:
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    one = api.hosts(str(sample_profiles.path("tiny-qwen3/baseline.xplane.pb.gz")))
+    assert one.verdict == "n/a: one device"
+    for each in (slow, moving(made), one, redacted(slow)):
+        jsonschema.validate(json.loads(text(each, "json")), closed(schema), cls=jsonschema.Draft202012Validator)
+    assert set(schema["properties"]) == {"schema_version", *HostsReport.__dataclass_fields__}
+
+
+def test_the_example_of_the_page_is_what_the_command_prints(slow: HostsReport) -> None:
+    example = PAGE.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    printed = text(slow).splitlines()
+    assert [line for line in example.splitlines() if line not in printed] == []
+
+
+def test_steps_that_one_device_spoils_are_told(made: ModuleType) -> None:
+    printed = text(moving(made))
+    assert "1. single steps: in 3 of 8 one device takes far longer than it mostly does" in printed
+    assert "gain without such steps: " in printed
+
+
+def test_the_csv_holds_the_devices(slow: HostsReport) -> None:
+    rows = list(csv.DictReader(io.StringIO(text(slow, "csv"))))
+    assert [row["name"] for row in rows] == [each.name for each in slow.devices]
+    for row in rows:
+        parts = sum(float(row[field]) for field in ("work_ps", "host_ps", "wait_ps"))
+        assert parts == pytest.approx(float(row["step_ps"]))
+
+
+def test_names_of_a_trace_stay_text(slow: HostsReport) -> None:
+    evil = "<script>|`x`\x1b[31m\n"
+    hostile = replace(
+        slow,
+        stragglers=tuple(replace(each, name=evil, host=evil, devices=(evil,)) for each in slow.stragglers),
+        hosts=tuple(replace(each, host=evil, why=evil) for each in slow.hosts),
+        devices=tuple(replace(each, name=evil) for each in slow.devices),
+        steps=tuple(replace(each, step=evil, longest=evil) for each in slow.steps),
+        missing_hosts=(evil,),
+    )
+    assert "<script>" not in text(hostile, "markdown").replace("`<script>", "")
+    assert "\x1b" not in text(hostile)
+
+
+def test_redacted_hides_hosts(slow: HostsReport) -> None:
+    assert "host-2" not in text(redacted(replace(slow, stragglers=()))) or slow.hosts[2].host == "host-2"
+    named = replace(slow, hosts=(replace(slow.hosts[0], host="node-77.example.com"), *slow.hosts[1:]))
+    assert "node-77" not in text(redacted(named))
+
+
+def test_a_run_of_several_files_is_read_and_compared(
+    make_run: Callable[..., Path], run_cli: Callable[..., Any]
+) -> None:
+    folder = make_run(4)
+    (folder / "host-2.xplane.pb").unlink()
+    for how in ("text", "json", "markdown", "csv"):
+        done = run_cli("hosts", folder, "--format", how)
+        assert (done.returncode, bool(done.stdout)) == (0, True), done.stderr
+    report = api.hosts(str(folder))
+    assert report.missing_hosts == ("host-2",)
+    assert (report.matched, len(report.devices), len(report.steps)) == ("names", 6, report.devices[0].steps)
+    # host-3 takes 1.3 times as long as host-0 in every step, and nobody waits in these files.
+    assert report.devices[-1].work_ps > 1.2 * report.devices[0].work_ps
+
+
+def test_two_recordings_are_two_runs(make_run: Callable[..., Path]) -> None:
+    folder = make_run(2)
+    with pytest.raises(UsageError, match="several recordings"):
+        api.hosts(",".join(map(str, sorted(folder.iterdir()))))
