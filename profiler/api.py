@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.results_health import Health
+    from profiler.results_skew import HostsReport
     from profiler.results_timeline import TimelineExport
     from profiler.trace import Trace
     from profiler.xplane.locate import Side
@@ -208,6 +209,21 @@ def health(path: str | Measured, options: Options = Options()) -> Health:
     from profiler.analysis.health import health as analyse
 
     return analyse(measured(path, options))
+
+
+def hosts(path: str | Measured, options: Options = Options()) -> HostsReport:
+    """All devices of all hosts of a run beside each other: which host or chip the others wait for, and what it costs.
+
+    Raises:
+        UsageError: the argument names several recordings.
+    """
+    from profiler.analysis.skew import skew
+    from profiler.errors import UsageError
+
+    trace = load(path, replace(options, config=None)) if isinstance(path, str) else path.trace
+    if trace.recordings > 1:
+        raise UsageError("names several recordings", file=trace.label, remedy="give one run at a time")
+    return skew(trace, options.steps, options.skip_first or 0)
 
 
 def ladder(paths: Sequence[str | Measured], options: Sequence[Options]) -> Ladder:

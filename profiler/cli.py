@@ -30,6 +30,7 @@ from profiler.cli_options import (
     add_reduce_options,
     add_selection_options,
     add_server_options,
+    add_step_options,
     add_threshold_options,
     check_outputs,
     figure,
@@ -129,6 +130,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_selection_options(health)
     add_fact_options(health, 1)
     health.set_defaults(run=run_health)
+
+    hosts = commands.add_parser("hosts", help="all devices of a run: which host or chip the others wait for")
+    hosts.add_argument("path", metavar="PATH", help=PATH_HELP)
+    add_output_options(hosts, ("text", "json", "markdown", "csv"), "rows per table (default: 20 in text and markdown)")
+    add_step_options(hosts)
+    hosts.set_defaults(run=run_hosts)
 
     diff = commands.add_parser("diff", help="explain why OPT is faster or slower than BASE (main job)")
     diff.add_argument("baseline", metavar="BASE", help=PATH_HELP)
@@ -261,6 +268,13 @@ def run_health(args: argparse.Namespace) -> None:
     from profiler import api, report
 
     _answer(args, lambda: api.health(args.path, options(args)), report.render_health, lambda health: health.problems)
+
+
+def run_hosts(args: argparse.Namespace) -> None:
+    """``profiler hosts PATH``."""
+    from profiler import api, report
+
+    _answer(args, lambda: api.hosts(args.path, options(args)), report.render_hosts)
 
 
 def run_diff(args: argparse.Namespace) -> None:

@@ -214,8 +214,17 @@ def add_selection_options(parser: argparse.ArgumentParser, steps: bool = True) -
         action="store_true",
         help="of a run of several hosts means over all devices, all in memory (default: its median device)",
     )
-    if not steps:
-        return
+    if steps:
+        _add_steps(group)
+
+
+def add_step_options(parser: argparse.ArgumentParser) -> None:
+    """Steps alone, of all hosts and devices."""
+    _add_steps(parser.add_argument_group("what to read"))
+    parser.set_defaults(host=None, device=None, all_devices=False)
+
+
+def _add_steps(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--steps", metavar="A:B", type=_step_range, help="only steady steps from A up to, not including, B"
     )

@@ -25,6 +25,7 @@ from profiler.report import (
     comm_view,
     diff_view,
     health_view,
+    hosts_view,
     kernels_view,
     ladder_view,
     memory_view,
@@ -120,8 +121,8 @@ def test_help_takes_less_than_a_quarter_of_a_cpu_second(run_cli: Run) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "check",
-        "report", "timeline",
+        "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "hosts",
+        "check", "report", "timeline",
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
@@ -136,7 +137,7 @@ def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
     [
         ("summary", summary_view), ("diff", diff_view), ("kernels", kernels_view), ("remat", remat_view),
         ("roofline", roofline_view), ("memory", memory_view), ("comm", comm_view), ("ladder", ladder_view),
-        ("health", health_view),
+        ("health", health_view), ("hosts", hosts_view),
     ],
 )  # fmt: skip
 def test_help_says_how_many_rows_there_are(command: str, view: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ base, opt = sys.argv[1:3]
 folder = Path(tempfile.mkdtemp())
 commands = {name: [name, base, opt] for name in ("diff", "check", "ladder")}
 commands["check"] += ["--warn-on", "throughput<-1%", "remat>0", "idle>+1ms", "loss>+0.1%"]
-one = ("summary", "ops", "kernels", "memory", "remat", "roofline", "comm", "health")
+one = ("summary", "ops", "kernels", "memory", "remat", "roofline", "comm", "health", "hosts")
 commands |= {name: [name, base] for name in one}
 found = {}
 for name, arguments in commands.items():
@@ -54,4 +54,4 @@ def test_two_processes_write_the_same_bytes(pair: str, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         runs.append(json.loads(done.stdout))
     assert [name for name in runs[0] if runs[0][name] != runs[1][name]] == []
-    assert len(runs[0]) == 50
+    assert len(runs[0]) == 54

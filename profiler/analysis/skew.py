@@ -30,6 +30,7 @@ ALIKE = 0.75  # of the compute time, in families that are at least half as slow 
 MIN_ALIKE = 0.01  # of the compute time: what is less is no family to speak of
 ONE_FAMILY = 2 / 3  # of the excess
 MOST_FAMILIES = 5
+NEGLIGIBLE = 0.01  # of the largest excess
 
 
 def skew(trace: Trace, steps: StepRange | None = None, skip_first: int = 0) -> HostsReport:
@@ -39,7 +40,8 @@ def skew(trace: Trace, steps: StepRange | None = None, skip_first: int = 0) -> H
     several = len(every) > 1
     slow = _slow(every) if several else _Slow()
     devices = device_rows(fleet, every)
-    devices_expected, hosts_expected = expected(trace.run_info, fleet)
+    # A compiled profile has one device that stands for all.
+    devices_expected, hosts_expected = expected(trace.run_info, fleet) if trace.kind == "recorded" else (None, None)
     report = HostsReport(
         file=", ".join(trace.files),
         label=trace.label,
@@ -149,7 +151,9 @@ def _families(fleet: Fleet, every: Table, places: Sequence[int]) -> tuple[tuple[
         usual = lower_median(each)
         excess = float(each[list(places)].mean()) - usual
         rows.append((SkewFamily(category, family, excess, excess / usual if usual else None), usual))
-    slower = sorted((row for row, _ in rows if row.excess_ps > 0), key=lambda row: (-row.excess_ps, row.family))
+    most = max((row.excess_ps for row, _ in rows), default=0.0)
+    kept = (row for row, _ in rows if row.excess_ps > max(NEGLIGIBLE * most, 0.0))
+    slower = sorted(kept, key=lambda row: (-row.excess_ps, row.family))
     return tuple(slower), _cause(slower, [(row, usual) for row, usual in rows if row.category == "compute"])
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.results_health import Health
+    from profiler.results_skew import HostsReport
 
 
 def render_summary(summary: Summary, format_name: str, style: Style, top: int | None = None) -> bytes:
@@ -133,6 +134,22 @@ def render_health(health: Health, format_name: str, style: Style, top: int | Non
     from profiler.report.health_view import health_document
 
     return _draw(health_document(health, top), format_name, style)
+
+
+def render_hosts(report: HostsReport, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler hosts``: text, json, markdown or csv (the devices)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(report)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import rows_csv
+        from profiler.results_skew import SkewDevice
+
+        return _encode(rows_csv(SkewDevice, report.devices, top))
+    from profiler.report.hosts_view import hosts_document
+
+    return _draw(hosts_document(report, top), format_name, style)
 
 
 def render_comm(report: CommReport, format_name: str, style: Style, top: int | None = None) -> bytes:
