@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
 from dashboard import elements, loading, plots_comm, shell
@@ -11,7 +13,7 @@ from profiler import api
 from profiler.report import comm_pair, comm_view, html_parts, html_tables, units
 from profiler.report.figures_comm import comm_figure
 from profiler.report.model import Line, Table
-from profiler.report.wording import sides
+from profiler.report.wording import basis, sides
 from profiler.results import CommReport
 
 
@@ -50,10 +52,11 @@ def _in_flight(comparison: Comparison) -> None:
     blocks = comm_view.comm_blocks(diff, 0)
     for block in blocks:
         if isinstance(block, Table):
-            elements.table(html_tables.marked(block, diff), title=False)
+            caption = f"{basis(diff)}; what is exposed sums to the parts of the change below"
+            elements.table(html_tables.marked(replace(block, caption=caption), diff), title=False)
     elements.blocks([block for block in blocks if isinstance(block, Line)])
     parts = comm_pair.contributions_table(diff)
-    if parts:
+    if parts and not comparison.choice.alone:
         elements.table(html_tables.marked(parts, diff))
 
 
