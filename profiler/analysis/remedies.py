@@ -102,6 +102,7 @@ CODES: dict[str, tuple[str, str | None]] = {
     "versions_differ": (KNOW, _SAME),
     "model_differs": (KNOW, "compare runs of the same model"),
     "rerun_names_moved": (KNOW, None),
+    "straggler": (KNOW, "profiler hosts says who the others wait for; record again without it"),
     "loss_differs": (KNOW, "find out why before trusting the speed: it may be another computation"),
     "more": (KNOW, "--format json has all warnings"),
 }  # fmt: skip

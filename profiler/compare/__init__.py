@@ -17,6 +17,7 @@ from profiler.compare.knobs import config_delta
 from profiler.compare.loss import loss_delta, loss_notes
 from profiler.compare.noise import interval, lengths, significant, with_noise
 from profiler.compare.price import price
+from profiler.compare.stragglers import straggler_notes
 from profiler.compare.words import busy_ps, verdict
 from profiler.errors import NotComparableError
 from profiler.results import Delta, Diff
@@ -86,6 +87,7 @@ def compare(baseline: Measured, optimized: Measured, *, normalize: str = "auto",
             *unseen_notes(reasons, config.knobs),
             *config.warnings,
             *loss_notes(losses),
+            *straggler_notes(baseline, optimized),
         ),
         effects=seen,
         suggestions=suggestions(optimized),
