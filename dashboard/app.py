@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from dashboard import elements, picker, shell, state, theme
+from dashboard import picker, shell, state, theme
 from dashboard.pages import PAGES, VIEWS, Page
 from dashboard.sources import Sources
 from profiler.errors import ProfilerError
@@ -40,7 +40,7 @@ def main() -> None:
         st.session_state[shell.SOURCES] = _sources(tuple(sys.argv[1:]))
         st.session_state[shell.CHOICE] = picker.sidebar(st.session_state[shell.SOURCES])
     except ProfilerError as error:
-        elements.failure(error)
+        shell.failed(error)
         return
     page.run()
 

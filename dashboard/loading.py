@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from dashboard.sources import Sources
 from profiler import api
 from profiler.analysis.summary import Measured
 from profiler.api import Options
+from profiler.errors import UnreadableError
 from profiler.report import units
 from profiler.results import Diff, Ladder
 from profiler.xplane.locate import labels, locate
@@ -55,6 +57,16 @@ class Comparison:
         return self.base, self.opt
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the system refuses, and what goes while it is read, is said like any other file that cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=str(error.filename or "")) from error
+
+
+@_told()
 def comparison(choice: Choice, sources: Sources) -> Comparison:
     """Reads both sides and compares them, with a progress display where that takes its time.
 
@@ -75,6 +87,7 @@ def comparison(choice: Choice, sources: Sources) -> Comparison:
     return Comparison(choice, base, opt, diff)
 
 
+@_told()
 def ladder(choice: Choice, sources: Sources) -> Ladder:
     """A chain of runs, each against the one before.
 

@@ -38,16 +38,22 @@ def show(page: Callable[[Comparison], None]) -> None:
         return
     try:
         found = loading.comparison(chosen, sources())
-    except NotComparableError as error:
-        elements.failure(error)
-        st.button("Compare all the same", on_click=_force)
-        return
     except ProfilerError as error:
-        elements.failure(error)
+        failed(error)
+        if isinstance(error, NotComparableError):
+            st.button("Compare all the same", on_click=_force)
         return
     if chosen.alone:
         elements.empty("One recording: it is compared with itself, so nothing differs.", "Choose another on the left.")
     page(found)
+
+
+def failed(error: ProfilerError) -> None:
+    """What is wrong with the choice, and the ways out: another one, or none as when the app was opened first."""
+    elements.failure(error)
+    elements.html(
+        '<p class="remark">Change what is chosen on the left, or <a href="?" target="_self">begin anew</a>.</p>'
+    )
 
 
 def _force() -> None:

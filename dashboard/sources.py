@@ -114,6 +114,12 @@ class Sources:
         Raises:
             UnreadableError: it may not be read, or is not there, or holds no profile.
         """
+        try:
+            return self._resolved(text, session)
+        except OSError as error:
+            raise UnreadableError(f"cannot be read: {error.strerror or error}", file=_shown(text)) from error
+
+    def _resolved(self, text: str, session: str | None) -> str:
         label, places = self._places(text, session)
         if len(places) > 1 and any("," in str(place) for place in places):
             raise UnreadableError("paths with commas cannot be joined by commas", file=_shown(text))
@@ -247,8 +253,6 @@ def _located(argument: str, text: str) -> Side:
         return locate(argument)
     except ProfilerError as error:
         raise UnreadableError(error.what, file=_shown(text), remedy=error.remedy) from error
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=_shown(text)) from error
 
 
 def _files(side: Side) -> list[tuple[Path, ...]]:

@@ -42,9 +42,9 @@ def page(comparison: Comparison) -> None:
     chosen, by = _filters(table)
     rows = oprows.ordered(oprows.select(table, **chosen), by)
     _listed(comparison, table, rows, by, f"{chosen}|{by}")
-    number = state.get(ROW)
-    if number.isdecimal() and int(number) < table.height:
-        _detail(comparison, int(number), hidden=int(number) not in rows["row"])
+    number = state.number(ROW)
+    if number is not None and number < table.height:
+        _detail(comparison, number, hidden=number not in rows["row"])
     elif rows.height:
         elements.text(
             "Choose a row to see both sides of it: HLO text, source line, scopes, and how long each call takes."
@@ -120,8 +120,8 @@ def _listed(comparison: Comparison, table: pl.DataFrame, rows: pl.DataFrame, by:
     first = ORDERED[by]
     numbers = shown["row"].to_list()
     key = f"ops|{comparison.base.key}|{comparison.opt.key}|{view}"
-    chosen = state.get(ROW)
-    at = numbers.index(int(chosen)) if chosen.isdecimal() and int(chosen) in numbers else None
+    chosen = state.number(ROW)
+    at = numbers.index(chosen) if chosen in numbers else None
 
     def selected() -> None:
         picked = st.session_state[key]["selection"]["rows"]

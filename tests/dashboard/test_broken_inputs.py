@@ -1,0 +1,81 @@
+"""What nobody would type into a URL, and files that cannot be read: one clear line, and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard import loading
+
+CPU = {"base": "samples/cpu-remat/baseline.xplane.pb.gz", "opt": "samples/cpu-remat/optimized.xplane.pb.gz"}
+BEGIN_ANEW = '<a href="?"'
+JUNK = ("", "-1", "9" * 5000, "1e999", "nan", "\u0663", "\u00b2", "\0", "<b>", "0 0 0", "0 -1 5", "1 999999999 0")
+
+
+def markup(app: Any) -> str:
+    assert not app.exception
+    return "\n".join(str(element.proto.body) for element in app.get("html"))
+
+
+@pytest.mark.parametrize(
+    ("page", "names"), [("ops", ("row",)), ("timeline", ("window", "span"))], ids=["ops", "timeline"]
+)
+def test_a_parameter_that_is_no_such_number_is_left_alone(open_page: Any, page: str, names: tuple[str, ...]) -> None:
+    app = open_page(page, **CPU)
+    for text in JUNK:
+        for name in names:
+            app.query_params[name] = text
+        app.run()
+        assert 'class="failure"' not in markup(app), text
+
+
+@pytest.mark.parametrize("text", JUNK)
+def test_a_step_that_is_none_is_left_alone(open_page: Any, text: str) -> None:
+    app = open_page("timeline", **CPU, base_step=text, opt_step=text)
+    assert 'class="failure"' not in markup(app)
+    assert app.number_input(key="base_step").value in range(7)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"base": "nothing/here"},
+        {"opt": "samples/qwen3-30b/optimized.xplane.pb"},  # another chip
+        {"steps": "3:1"},
+        {"device": "TPU:9"},
+        {"base_config": "../../etc/passwd"},
+    ],
+    ids=lambda parameters: next(iter(parameters)),
+)
+def test_who_sees_a_failure_can_begin_anew(open_page: Any, parameters: dict[str, str]) -> None:
+    found = markup(open_page("overview", **CPU | parameters))
+    assert found.count('class="failure"') == 1
+    assert BEGIN_ANEW in found
+    assert BEGIN_ANEW not in markup(open_page("overview", **CPU))
+
+
+def test_a_file_that_the_system_refuses_is_named(open_page: Any, monkeypatch: Any) -> None:
+    def refused(file: str, *_: int) -> str:
+        raise PermissionError(13, "Permission denied", file)
+
+    monkeypatch.setattr(loading, "_digest", refused)
+    assert "baseline.xplane.pb.gz: cannot be read: Permission denied" in markup(open_page("overview", **CPU))
+
+
+def test_a_folder_that_the_system_refuses_is_named(open_page: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    listed = Path.iterdir
+
+    def refused(folder: Path) -> Iterator[Path]:
+        if folder == closed:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    name = f"{tmp_path.name}/closed"
+    found = markup(open_page("overview", paths=(str(tmp_path),), base=name, opt=name))
+    assert f"{name}: cannot be read: Permission denied" in found
