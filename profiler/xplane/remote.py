@@ -8,6 +8,7 @@ files here.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,11 +31,25 @@ PIECE_BYTES = 1 << 20
 _OVER_HTTP = "over http give the URL of a file, or of a folder with an index page"
 
 _WEB = ("http", "https")
+# What they log, whole URLs among it, is for those who set up logging: without this Python writes it to stderr.
+_LIBRARIES = (
+    "adlfs",
+    "aiobotocore",
+    "aiohttp",
+    "azure",
+    "botocore",
+    "fsspec",
+    "gcsfs",
+    "google",
+    "huggingface_hub",
+    "s3fs",
+)
 # What tells one content from another, the surest first.
 _VERSIONS = (
     ("generation", "etag", "md5hash", "content-md5", "sha256", "blob_id", "checksum"),
     ("lastmodified", "last-modified", "last_modified", "updated", "mtime", "modified", "created"),
 )
+_QUIET = logging.NullHandler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,8 @@ class _Place:
             raise UnreadableError(
                 "is no URL of a store", file=shown(url), remedy="name files of this machine by their path"
             )
+        for library in _LIBRARIES:
+            logging.getLogger(library).addHandler(_QUIET)
         try:
             fs, path = url_to_fs(url, **_options(scheme, url))
         except Exception as error:

@@ -137,11 +137,54 @@ def test_an_interrupted_command_leaves_what_the_next_one_goes_on_with(
     assert time.monotonic() - begun < 25
     assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL)
     assert (out, err) == ("", "")
-    assert partial.stat().st_size == part
+    here = partial.stat().st_size
+    assert here <= part
+    assert web.files["/big.xplane.pb.gz"].startswith(partial.read_bytes())
     web.silent_from = None
     web.gets.clear()
     done = run_cli(
         "ops", f"{web.url}/big.xplane.pb.gz", "--format", "csv", env={"PROFILER_CACHE": str(tmp_path / "cache")}
     )
     assert done.returncode == 0, done.stderr
-    assert min(web.begins()) == part
+    assert min(web.begins()) == here
+
+
+def test_what_libraries_log_goes_to_those_who_set_up_logging_alone(web, tmp_path: Path) -> None:
+    code = (
+        "import logging, sys; from profiler.cli import main; main(['summary', sys.argv[1]]);"
+        "[logging.getLogger(name).warning('s3cret') for name in ('gcsfs', 's3fs', 'fsspec.http', 'aiohttp.client')]"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"{web.url}/none.xplane.pb?x=s3cret"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.stderr == f"profiler: error: {web.url}/none.xplane.pb: no such file or folder\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
+def test_a_terminal_shows_how_far_it_is_and_nothing_of_it_stays(web, pair: list[str], tmp_path: Path) -> None:
+    import pty
+
+    web.pause_s = 0.3
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "PROFILER_CACHE": str(tmp_path / "cache"), "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "profiler", "ops", pair[0], "--format", "csv"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env=environ)
+    os.close(theirs)
+    out, shown = process.communicate()[0], b""
+    while True:
+        try:
+            data = os.read(ours, 1 << 16)
+        except OSError:  # Linux: the other end is closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"fetching 1 file " in shown
+    assert b"fetching" not in out
+    assert not any(secret.encode() in shown for secret in SECRETS)
