@@ -13,6 +13,7 @@ from profiler.report.figures_memory import MemoryFigure, Track
 from profiler.results import MemoryCurve
 
 HEIGHT, STRIP, BELOW = 340, 24, 52  # of the curves, of a strip of phases, of the axis below them
+ABOVE = 30  # the buttons have the top to themselves
 NARROW = 0.012  # of the axis: a strip that no letter fits into
 TONES = (("", 0.0), ("", 0.18), ("/", 0.9), ("", 0.45), ("", 0.7), (".", 1.0))  # as in the report: pattern, opacity
 
@@ -42,7 +43,7 @@ def curves(figure: MemoryFigure, held: Mapping[str, MemoryCurve | None], colors:
             annotation={"text": words, "font": {"color": colors.limit}, "x": 0, "xanchor": "left", "yanchor": "top"},
         )
     drawn.update_layout(
-        plots.layout(colors, height, hovermode="closest", hoverdistance=40, barmode="overlay"),
+        plots.layout(colors, height, hovermode="x", hoverdistance=40, barmode="overlay"),
         xaxis=plots.axis(colors, "share of the schedule, no time axis", range=[0, 1], tickformat=".0%", anchor="y2"),
         yaxis=plots.axis(
             colors, f"held, {scale.unit}", range=[0, figure.top / scale.divisor], domain=[share + 0.04, 1]
@@ -57,7 +58,7 @@ def curves(figure: MemoryFigure, held: Mapping[str, MemoryCurve | None], colors:
             "zeroline": False,
             "fixedrange": True,
         },
-        margin={"l": 8, "r": 12, "t": 12, "b": BELOW - 8},
+        margin={"l": 8, "r": 12, "t": ABOVE, "b": BELOW - 8},
     )
     return drawn
 
@@ -86,8 +87,7 @@ def _curve(drawn: go.Figure, track: Track, held: MemoryCurve | None, scale: unit
             "color": colors.paper if base else color,
             "line": {"color": color, "width": 2},
         },
-        hovertext=[f"<b>{plots.words(track.text())}</b>"],
-        hoverinfo="text",
+        hoverinfo="skip",
         cliponaxis=False,
     )
 
