@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from profiler.reduce.engines import Engine
 from profiler.reduce.host_part import Failure, Outcome, Task, read_host
 
 RETRIES = 3  # of a task whose worker or node died
-LISTEN_S = 0.5
+LISTEN_S, CONNECT_S = 0.5, 10
 
 
 def checked() -> Engine:
@@ -45,11 +46,13 @@ def run(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple[int
     ray: Any = importlib.import_module("ray")
     ours = not ray.is_initialized()
     if ours:
+        address = os.environ.get("RAY_ADDRESS") or "auto"
         try:
-            ray.init(address=os.environ.get("RAY_ADDRESS") or "auto", logging_level=logging.ERROR, log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+            _knock(address)
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UsageError(
-                f"no Ray cluster: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+                f"no Ray cluster at {address}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
                 remedy="start one with ray start --head, or name it in RAY_ADDRESS",
             ) from error
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_read)
@@ -72,6 +75,13 @@ def run(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple[int
             ray.cancel(each, force=True)
         if ours:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens at a HOST:PORT, for which Ray itself would wait for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in address and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
 
 
 def _read(task: Task) -> Outcome:
