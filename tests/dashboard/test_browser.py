@@ -33,6 +33,7 @@ RECORDINGS = sorted(each.name for each in PROFILES.glob("*.xplane.pb")) or ["non
 BROKEN = "corrupt_utf8.xplane.pb"
 START_S = 60
 
+TITLES = {page.name: page.title for page in PAGES}
 CPU = {"base": "samples/cpu-remat/baseline.xplane.pb.gz", "opt": "samples/cpu-remat/optimized.xplane.pb.gz"}
 DEFAULT = {"base": "samples/qwen3-30b/baseline.xplane.pb", "opt": "samples/qwen3-30b/optimized.xplane.pb"}
 
@@ -220,8 +221,9 @@ def well(app: App, page: str) -> dict[str, Any]:
     wrong: dict[str, Any] = {}
     if found := app.complaints():
         wrong["complaints"] = found
-    if chrome.run("document.title") != "profiler":
-        wrong["title"] = chrome.run("document.title")
+    title = chrome.run("document.title")
+    if title not in ("profiler", f"{TITLES[page]} · profiler"):
+        wrong["title"] = title
     current = chrome.run("document.querySelector('[data-testid=stSidebarNavLink][aria-current=page]')?.pathname")
     if current != ("/" if page == "overview" else f"/{page}"):
         wrong["navigation"] = current
