@@ -114,10 +114,10 @@ class Fleet:
 
         NaN where none is left, and where no step repeats on a device while steps do on others.
         """
-        means = np.full(len(self.devices), np.nan)
+        means, unit = np.full(len(self.devices), np.nan), self.unit
         for index, windows in enumerate(self.windows):
             lengths = self.lengths_ps(index)[windows.rows(steps, skip_first)]
-            if windows.unit == self.unit and len(lengths):
+            if windows.unit == unit and len(lengths):
                 means[index] = lengths.mean()
         return means
 

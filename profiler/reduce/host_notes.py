@@ -46,9 +46,8 @@ def _missing(fleet: Fleet, parts: Sequence[HostPart]) -> list[Note]:
     """Devices of the mesh that no file has: a host's file was perhaps not copied."""
     notes = []
     for recording in sorted({host.recording for host in fleet.read}):
-        mine = [
-            part for part in parts if part.file in {host.file for host in fleet.read if host.recording == recording}
-        ]
+        files = {host.file for host in fleet.read if host.recording == recording}
+        mine = [part for part in parts if part.file in files]
         mesh = next((_size((part.run_info or {}).get("mesh")) for part in mine if part.run_info), None)
         found = sum(len(part.devices) + len(part.idle) for part in mine)
         if mesh and found < mesh:
