@@ -97,10 +97,11 @@ def table(fleet: Fleet, steps: StepRange | None = None, skip_first: int = 0) -> 
     Steps are matched by their names where every device has different ones, else by their order where all have equally
     many; steps that a device lacks are left out on all. Times of two hosts' clocks are never compared.
     """
+    unit = fleet.unit
     timed = [
         (index, np.arange(len(windows.spans))[windows.rows(steps, skip_first)])
         for index, windows in enumerate(fleet.windows)
-        if windows.unit == fleet.unit
+        if windows.unit == unit
     ]
     timed = [(index, rows) for index, rows in timed if len(rows)]
     names, chosen = _matched(fleet, timed)

@@ -26,12 +26,17 @@ from profiler.xplane.read import PlaneNames, SharedNames, opened, plane_names
 RUN_INFO_PLANE = "/host:run_info"
 HLO_STAT = "Hlo Proto"
 HLO_PLANE = "/host:metadata"
+ENVIRONMENT_PLANE = "Task Environment"
 MAX_RECORDER_NOTES = 20
 
 
 @dataclass(frozen=True)
 class FilePart:
-    """One reduced file. ``bytes`` is its size, unpacked; ``origin_ns`` the time that its spans count from."""
+    """One reduced file.
+
+    ``bytes`` is its size, unpacked; ``origin_ns`` the time that its spans count from; ``started_ns`` when the recording
+    began, ns since 1970, where it says so.
+    """
 
     file: str
     hosts: tuple[str, ...]
@@ -46,6 +51,7 @@ class FilePart:
     notes: tuple[Note, ...]
     bytes: int
     origin_ns: int = 0
+    started_ns: int | None = None
 
 
 def reduce_file(file: Path, *, timelines: bool = True) -> FilePart:
@@ -107,7 +113,16 @@ def reduce_opened(
         notes=(*notes, *more, *programs.notes),
         bytes=len(buffer),
         origin_ns=origin_ns,
+        started_ns=_started(tables),
     )
+
+
+def _started(tables: list[tuple[scan.Plane, PlaneNames]]) -> int | None:
+    for plane, names in tables:
+        if plane.name == ENVIRONMENT_PLANE:
+            value = names.stats.get("profile_start_time")
+            return value if isinstance(value, int) and value > 0 else None
+    return None
 
 
 def _tpu_parts(

@@ -93,6 +93,7 @@ class HostPart:
     bytes: int
     origin_ns: int
     digest: str | None
+    started_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,7 @@ def host_part(part: FilePart, digest: str | None = None, *, whole: bool = False)
         bytes=part.bytes,
         origin_ns=part.origin_ns,
         digest=digest,
+        started_ns=part.started_ns,
     )
 
 

@@ -34,6 +34,7 @@ def facts(part: HostPart) -> dict[str, Any]:
         "bytes": part.bytes,
         "digest": part.digest,
         "origin_ns": part.origin_ns,
+        "started_ns": part.started_ns,
         "devices": [
             {**_plane(each), "source": each.windows.source, "unit": each.windows.unit} for each in part.devices
         ],
@@ -117,6 +118,7 @@ def host_part(
         bytes=known["bytes"],
         origin_ns=known["origin_ns"],
         digest=known["digest"],
+        started_ns=known.get("started_ns"),
     )
 
 

@@ -162,6 +162,7 @@ class ReducedRun:
             notes=part.notes,
             bytes=part.bytes,
             origin_ns=part.origin_ns,
+            started_ns=part.started_ns,
         )
 
     def _kept(self, host: int, number: int, part: HostPart, each: DeviceTimes) -> tuple[Timeline, Marks | None]:

@@ -3,8 +3,8 @@
     found = runs(Path("logs"))
     facts(found.runs[0]).model
 
-A folder below ``plugins/profile``, or one named by its time, is one run with a file per host. Anywhere else every
-profile is a run of its own: the two sides of a pair often lie in one folder.
+A folder below ``plugins/profile``, or one named by its time, is one run with a file per host, and so is a reduced run.
+Anywhere else every profile is a run of its own: the two sides of a pair often lie in one folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import stat
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from profiler.errors import ProfilerError
 from profiler.results import Note
 from profiler.runinfo import flat, number
 from profiler.xplane import scan
-from profiler.xplane.locate import RUN_NAME, SUFFIXES, host_name
+from profiler.xplane.locate import MANIFEST, RUN_NAME, SUFFIXES, host_name, is_reduced
 from profiler.xplane.read import opened, plane_stats
 
 MOST_RUNS = 10_000
@@ -34,6 +34,7 @@ MOST_ENTRIES = 500_000  # files and folders that are looked at: a home folder mu
 MOST_DEPTH = 12
 MOST_UNPACKED = 512 << 20  # bytes of a gzipped profile that are unpacked for its facts
 MOST_TEXT = 200  # characters of a fact
+REDUCED_SUFFIX = ".parquet"  # of the folder of a reduced run, as a rule
 _STAMP = re.compile(r"(\d{4})_(\d{2})_(\d{2})[_-](\d{2})_(\d{2})_(\d{2})")
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
 
@@ -46,9 +47,10 @@ class Run:
         path: a PATH argument: the file, or the folder with the files of all hosts.
         name: where it lies below the folder that was searched, without ``plugins/profile`` and without suffix.
         started: by the folder's name where that is a time stamp (local time), else when the newest file was written.
-        files: one per host.
+        files: one per host; of a reduced run its folder alone.
         bytes: size of the files as they are on the disk.
         modified_ns: when the newest file was written, ns since 1970.
+        stamped: whether ``started`` is a time stamp.
     """
 
     path: str
@@ -57,6 +59,7 @@ class Run:
     files: tuple[Path, ...]
     bytes: int
     modified_ns: int
+    stamped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,11 @@ class _Search:
         while waiting:
             here, level = waiting.popleft()
             profiles = []
-            for entry in self._entries(here):
+            entries = self._entries(here)
+            if any(entry.name == MANIFEST for entry in entries) and is_reduced(here):
+                yield here, [here]
+                continue
+            for entry in entries:
                 if entry.name.endswith(SUFFIXES):
                     if entry.is_file(follow_symlinks=False):
                         profiles.append(here / entry.name)
@@ -199,7 +206,7 @@ def _regular(path: Path) -> bool:
 
 
 def _runs_of(top: Path, here: Path, files: list[Path]) -> Iterator[Run]:
-    """The runs that the profiles of one folder are: one, or one for each."""
+    """The runs that the profiles of one folder are: one, or one for each; a reduced run is the folder itself."""
     whole = RUN_NAME.fullmatch(here.name) or (here.parent.name == "profile" and here.parent.parent.name == "plugins")
     # A folder as a PATH means all that is in it, links too: those of the search would be fewer.
     if whole and here != top.parent and files == _all_profiles(here):
@@ -213,6 +220,11 @@ def _runs_of(top: Path, here: Path, files: list[Path]) -> Iterator[Run]:
             yield run
 
 
+def reduced(run: Run) -> bool:
+    """Whether it is a reduced run."""
+    return len(run.files) == 1 and not run.files[0].name.endswith(SUFFIXES)
+
+
 def _all_profiles(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
 
@@ -220,17 +232,20 @@ def _all_profiles(folder: Path) -> list[Path]:
 def _run(top: Path, path: Path, files: list[Path]) -> Run | None:
     """None where a file went away meanwhile."""
     try:
-        facts = [file.lstat() for file in files]
+        inside = list(path.rglob("*")) if files == [path] and path.is_dir() else files
+        facts = [file.lstat() for file in inside]
     except OSError:
         return None
+    stamp = _stamp(path.name) or _stamp(path.parent.name)
     newest = max(each.st_mtime_ns for each in facts)
     return Run(
         path=str(path),
         name=_name(top, path),
-        started=_stamp(path.name) or _stamp(path.parent.name) or _time(newest),
+        started=stamp or _time(newest),
         files=tuple(files),
         bytes=sum(each.st_size for each in facts),
         modified_ns=newest,
+        stamped=stamp is not None,
     )
 
 
@@ -241,6 +256,8 @@ def _name(top: Path, path: Path) -> str:
             del parts[at : at + 2]
     if path.name.endswith(SUFFIXES):
         parts[-1] = host_name(path)
+    elif path.name.endswith(REDUCED_SUFFIX):
+        parts[-1] = path.name.removesuffix(REDUCED_SUFFIX)
     return "/".join(parts)
 
 
@@ -269,6 +286,8 @@ def facts(run: Run, *, most_unpacked: int = MOST_UNPACKED) -> RunFacts:
         most_unpacked: bytes that a gzipped file may unpack to; above, there are no facts but that it is large.
     """
     try:
+        if reduced(run):
+            return _reduced_facts(run)
         with opened(run.files[0], most_unpacked=most_unpacked) as (buffer, _):
             space = scan.index(buffer)
             if not space.planes:
@@ -285,24 +304,57 @@ def _facts(run: Run, buffer: Any, space: scan.Space) -> RunFacts:
     for plane in space.planes:
         if plane.name in ("/host:run_info", "/host:metadata", "Task Environment") and plane.name not in stats:
             stats[plane.name] = plane_stats(buffer, plane)
-    info = _info(stats.get("/host:run_info", {}).get("run_info"))
+    planes = [plane for plane in space.planes if _DEVICE_PLANE.fullmatch(plane.name)]
+    found = _of_info(_info(stats.get("/host:run_info", {}).get("run_info")), stats.get("/host:metadata", {}))
+    return replace(
+        found,
+        chip=_chip(planes[0].name, plane_stats(buffer, planes[0])) if planes else "CPU",
+        devices=found.devices or ((len(planes) or None) if len(run.files) == 1 else None),
+        hosts=len(run.files),
+        started=_profile_start(stats.get("Task Environment", {}).get("profile_start_time")),
+    )
+
+
+def _reduced_facts(run: Run) -> RunFacts:
+    """Those of a reduced run, from its table of hosts (docs/reduced.md)."""
+    import polars as pl
+
+    from profiler.reduced import HOSTS, RUN_INFO
+
+    folder = run.files[0]
+    try:
+        hosts = [json.loads(text) for text in pl.read_parquet(folder / HOSTS)["facts"]]
+        infos = json.loads((folder / RUN_INFO).read_text("utf-8"))
+        infos = [info for info in infos if isinstance(info, dict)]
+        devices = [device for host in hosts for device in host["devices"]]
+        found = _of_info(infos[0] if infos else {}, hosts[0]["versions"] if hosts else {})
+        began = [host["started_ns"] for host in hosts if host.get("started_ns")]
+        return replace(
+            found,
+            chip=_chip(devices[0]["plane"], devices[0]["stats"]) if devices else None,
+            devices=found.devices or len(devices) + sum(len(host["idle"]) for host in hosts) or None,
+            hosts=len(hosts),
+            started=_profile_start(min(began, default=None)),
+        )
+    except (pl.exceptions.PolarsError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        return RunFacts(error=f"is a damaged reduced run ({type(error).__name__})")
+
+
+def _of_info(info: Mapping[str, Any], stats: Mapping[str, Any]) -> RunFacts:
+    """What the run info says; ``stats`` have the versions of the software."""
     found = info.get("config")
     config = flat(found) if isinstance(found, Mapping) else {}
     mesh = _mesh(info.get("mesh"))
-    planes = [plane for plane in space.planes if _DEVICE_PLANE.fullmatch(plane.name)]
     return RunFacts(
         kind="compiled" if info.get("kind") == "compiled" else "recorded",
         model=_text(config.get("model_name")),
-        chip=_chip(buffer, planes[0]) if planes else "CPU",
         topology=_text(info.get("topology")),
-        devices=math.prod(mesh.values()) if mesh else (len(planes) or None) if len(run.files) == 1 else None,
-        hosts=len(run.files),
+        devices=math.prod(mesh.values()) if mesh else None,
         batch=number(config.get("per_device_batch_size")),
         sequence=number(config.get("max_target_length")),
         mesh=mesh,
         commit=_text(info.get("git_commit")),
-        started=_profile_start(stats.get("Task Environment", {})),
-        versions=_versions(info.get("versions"), stats.get("/host:metadata", {})),
+        versions=_versions(info.get("versions"), stats),
         config=config,
     )
 
@@ -326,14 +378,16 @@ def _mesh(value: Any) -> dict[str, int]:
     return {axis: int(size) for axis, size in sizes.items() if size and size >= 1}
 
 
-def _chip(buffer: Any, plane: scan.Plane) -> str | None:
-    match = _DEVICE_PLANE.fullmatch(plane.name)
-    chip, kind = hardware.of_plane(match[1].lower() if match else "", plane_stats(buffer, plane))
+def _chip(plane: str, stats: Mapping[str, Any]) -> str | None:
+    """The product that a device plane is of; "CPU" of any other plane."""
+    match = _DEVICE_PLANE.fullmatch(plane)
+    if not match:
+        return "CPU"
+    chip, kind = hardware.of_plane(match[1].lower(), stats)
     return chip.name if chip else _text(kind)
 
 
-def _profile_start(stats: Mapping[str, Any]) -> datetime | None:
-    value = stats.get("profile_start_time")
+def _profile_start(value: Any) -> datetime | None:
     try:
         return _time(value) if isinstance(value, int) and value > 0 else None
     except (ValueError, OverflowError, OSError):
