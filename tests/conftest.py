@@ -28,12 +28,23 @@ def recordings() -> Path:
 
 
 @pytest.fixture(scope="session")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def load_helper() -> Callable[[Path], Any]:
+    """A module that lies beside the tests, by its path: they are no package that could be imported from."""
+
+    def load(path: Path) -> Any:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def chrome(load_helper: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Headless Chromium with one tab: ``Chrome`` of browser.py. Without it a test is skipped, in CI it fails."""
-    spec = importlib.util.spec_from_file_location("browser", ROOT / "tests" / "browser.py")
-    assert spec is not None and spec.loader is not None
-    browser = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(browser)
+    browser = load_helper(ROOT / "tests" / "browser.py")
     binary = browser.find()
     if binary is None:
         reason = f"no Chromium on the PATH (looked for {', '.join(browser.NAMES)})"

@@ -1,10 +1,11 @@
-"""The app without a browser: every page runs in Streamlit's own test harness."""
+"""The app without a browser, in Streamlit's own test harness, and the same served to a real one."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,11 @@ def open_page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
         return app
 
     return opened
+
+
+@pytest.fixture(scope="session")
+def app(chrome: Any, load_helper: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The served app in a browser: ``App`` of driver.py."""
+    driver = load_helper(Path(__file__).parent / "driver.py")
+    with driver.serve(chrome, tmp_path_factory.mktemp("served")) as served:
+        yield served
