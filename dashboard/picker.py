@@ -38,6 +38,7 @@ def sidebar(sources: Sources) -> Choice | None:
     Raises:
         ProfilerError: an option has no such value, or a configuration cannot be read.
     """
+    _remember()
     choices = history.listed(sources)
     titles = history.titles(choices)
     _begin(sources, choices)
@@ -68,12 +69,19 @@ def use_ladder(texts: list[str]) -> None:
 # --- what is chosen at first -----------------------------------------------------------------------------------------
 
 
+def _remember() -> None:
+    """What the URL chose outlives a click on another page before its widgets are there, which takes it from the URL."""
+    for side, _ in SIDES:
+        if side not in st.session_state and side in st.query_params:
+            st.session_state[side] = st.query_params[side]
+
+
 def _begin(sources: Sources, choices: list[Listed]) -> None:
     """Without a choice in the URL: the recordings that the app was started on, else the two newest that go together."""
     opened = sources.opened
     pair = _first(sources, choices) if not opened else (opened[0], opened[1] if len(opened) > 1 else opened[0])
     for (side, _), text in zip(SIDES, pair, strict=True):
-        if side not in st.session_state and side not in st.query_params:
+        if side not in st.session_state:
             st.session_state[side] = text
     if len(opened) > 2 and "ladder" not in st.session_state and "ladder" not in st.query_params:
         st.session_state["ladder"] = list(opened)
@@ -261,7 +269,10 @@ def _options(values: dict[str, Any], sources: Sources) -> tuple[Options, Options
 
     given = [f"--{name.replace('_', '-')}={values[name]}" for name in ("normalize", *_NAMES) if values[name]]
     force = ["--force"] if values["force"] else []
-    args = build_parser().parse_args(["diff", "BASE", "OPT", *given, *force])
+    try:
+        args = build_parser().parse_args(["diff", "BASE", "OPT", *given, *force])
+    except UsageError as error:
+        raise UsageError(error.what, remedy="under How they are read, on the left") from error
     base, opt = (
         replace(options(args, number), config=sources.config(text) if text else None)
         for number, text in enumerate(values[f"{side}_config"] for side, _ in SIDES)

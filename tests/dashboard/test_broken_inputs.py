@@ -57,6 +57,12 @@ def test_who_sees_a_failure_can_begin_anew(open_page: Any, parameters: dict[str,
     assert BEGIN_ANEW not in markup(open_page("overview", **CPU))
 
 
+def test_an_option_that_is_none_says_where_it_stands(open_page: Any) -> None:
+    found = markup(open_page("overview", **CPU, steps="3:1"))
+    assert "--steps" in found
+    assert "(under How they are read, on the left)" in found
+
+
 def test_a_file_that_the_system_refuses_is_named(open_page: Any, monkeypatch: Any) -> None:
     def refused(file: str, *_: int) -> str:
         raise PermissionError(13, "Permission denied", file)

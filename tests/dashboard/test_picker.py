@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.runtime.scriptrunner import StopException
 
 import sample_profiles
-from dashboard import picker
+from dashboard import history, picker
 from dashboard.sources import Sources
 from profiler import api
 
@@ -164,3 +165,15 @@ def test_an_upload_becomes_the_side(monkeypatch: pytest.MonkeyPatch) -> None:
     state["_base_upload"] = [Sent(data)]
     picker._uploaded(sources, "base")
     assert "is none of" in str(state["_upload_failedbase"])
+
+
+def test_what_the_url_chose_outlives_a_click_while_the_lists_are_made(open_page: Any, monkeypatch: Any) -> None:
+    def interrupted(_: Any) -> Any:
+        raise StopException
+
+    with monkeypatch.context() as patched:
+        patched.setattr(history, "listed", interrupted)
+        app = open_page("overview", **SMALL)
+    app.query_params.clear()
+    app.run()
+    assert (choice(app).base, choice(app).opt) == (SMALL["base"], SMALL["opt"])
