@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from profiler.errors import UsageError
@@ -63,7 +64,7 @@ def run(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple[int
         while True:
             while len(running) < most and (following := next(waiting, None)) is not None:
                 index, task = following
-                running[remote.remote(task)] = index
+                running[remote.remote(replace(task, threads=1))] = index  # Ray fills the cores with tasks
             if not running:
                 return
             done, _ = ray.wait(list(running), num_returns=1, timeout=LISTEN_S)

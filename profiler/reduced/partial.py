@@ -30,8 +30,9 @@ class Partial:
         """The contents that are done."""
         if not self._hosts.is_dir():
             return frozenset()
-        names = [path.name for path in self._hosts.iterdir()]
-        return frozenset(name.removesuffix(self._suffix) for name in names if name.endswith(self._suffix))
+        done = (path for path in self._hosts.iterdir() if path.name.endswith(self._suffix))
+        # A machine that went down can leave a file of the right name without its end.
+        return frozenset(path.name.removesuffix(self._suffix) for path in done if zipfile.is_zipfile(path))
 
     def add(self, part: HostPart) -> None:
         """Keeps one host, whole or not at all."""
