@@ -17,8 +17,8 @@ HOSTS, STEPS, OPS, PROGRAMS, RUN_INFO = (
     "programs.parquet",
     "run_info.json",
 )
-SUMS, SPANS, MODULES = "sums", "spans", "modules"  # folders: sums by 64 hosts, spans and modules by device
-HOSTS_PER_SUMS = 64
+SUMS, SPANS, MODULES = "sums", "spans", "modules"  # folders: sums by 16 hosts, spans and modules by device
+HOSTS_PER_SUMS = 16
 
 
 def sums_name(host: int) -> str:
