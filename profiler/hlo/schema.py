@@ -8,11 +8,10 @@ format is the same, and they are parsed only when somebody asks.
 
 from __future__ import annotations
 
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from profiler.xplane.schema import BOOL, BYTES, INT32, INT64, UINT64, build_messages
+from profiler.xplane.schema import BOOL, BYTES, INT32, INT64, UINT64, build_messages, built_once
 
 HLO: dict[str, dict[str, tuple[int, Any]]] = {
     "HloProto": {"hlo_module": (1, "HloModuleProto"), "buffer_assignment": (3, BYTES)},
@@ -243,7 +242,7 @@ ELEMENT_TYPES: dict[int, tuple[str, int]] = {
 TUPLE = 13
 
 
-@cache
+@built_once
 def hlo() -> SimpleNamespace:
     """The HLO message classes: ``hlo().HloModuleProto`` and so on."""
     return build_messages("profiler.hlo", HLO)

@@ -9,7 +9,9 @@ garbled name instead of the whole message.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -129,7 +131,21 @@ def build_messages(
     )
 
 
-@cache
+def built_once(build: Callable[[], SimpleNamespace]) -> Callable[[], SimpleNamespace]:
+    """Calls ``build`` at the first use, once even where threads use it at the same time.
+
+    Two sets of the same classes do not mix: a message of one refuses what belongs to the other.
+    """
+    kept, lock = cache(build), Lock()
+
+    def get() -> SimpleNamespace:
+        with lock:
+            return kept()
+
+    return wraps(build)(get)
+
+
+@built_once
 def xspace() -> SimpleNamespace:
     """The XSpace message classes: ``xspace().XPlane`` and so on."""
     return build_messages("profiler.xspace", XSPACE, ONEOFS)
