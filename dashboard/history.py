@@ -15,6 +15,7 @@ from profiler.xplane.runs import Run, RunFacts, Runs, facts, runs
 
 MOST_LISTED = 500  # runs in a list to choose from; the page of runs has all
 MOST_DESCRIBED = 24  # of them with what they say about themselves
+MOST_LETTERS = 300  # of the line of a run
 QUICK_BYTES = 64 << 20  # that a gzipped file may unpack to, where there are many to describe
 _FRESH_S = 30
 
@@ -66,7 +67,8 @@ def titles(choices: Sequence[Listed]) -> dict[str, str]:
         else:
             said = described(each.run) if number < MOST_DESCRIBED or each.root == SAMPLES else None
             line = " · ".join([short(each.text), *_words(each.run, said)])
-        lines[each.text] = line if line not in taken else f"{line} ({each.text})"
+        line = units.shorten(line, MOST_LETTERS)
+        lines[each.text] = line if line not in taken else f"{line} ({units.clean(each.text)})"
         taken.add(line)
     return lines
 

@@ -32,7 +32,7 @@ def page() -> None:
     st.header("Runs")
     root = _root(sources)
     found = history.below(root)
-    elements.notes(found.notes, f"What the search of {root.name} left out")
+    elements.notes(found.notes, "What the search left out")
     if not found.runs:
         elements.empty(
             f"There is no .xplane.pb file below {root.name}.",

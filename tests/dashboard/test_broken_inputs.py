@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from dashboard import loading
+from dashboard.pages import PAGES
+from sample_profiles import path
 
 CPU = {"base": "samples/cpu-remat/baseline.xplane.pb.gz", "opt": "samples/cpu-remat/optimized.xplane.pb.gz"}
 BEGIN_ANEW = '<a href="?"'
@@ -85,3 +88,27 @@ def test_a_folder_that_the_system_refuses_is_named(open_page: Any, monkeypatch: 
     name = f"{tmp_path.name}/closed"
     found = markup(open_page("overview", paths=(str(tmp_path),), base=name, opt=name))
     assert f"{name}: cannot be read: Permission denied" in found
+
+
+MARKDOWN = ":red[words] $q$ [x](y)"
+
+
+def test_names_of_files_and_folders_are_in_nothing_that_reads_markdown(open_page: Any, tmp_path: Path) -> None:
+    deep = tmp_path / MARKDOWN / Path(*"abcdefghijklmn")
+    deep.mkdir(parents=True)
+    for folder in (tmp_path / MARKDOWN, deep):  # the deep one is left out, and that is said
+        shutil.copy(path("cpu-remat/baseline.xplane.pb.gz"), folder / f"{MARKDOWN}.xplane.pb.gz")
+    app = open_page("overview", paths=(str(tmp_path / MARKDOWN),))
+    for page in PAGES:
+        app.switch_page(f"views/{page.name}.py").run()
+        assert MARKDOWN in markup(app) + str([each.options for each in app.selectbox])
+        told = [str(each.value) for kind in ("markdown", "caption", "header", "subheader") for each in app.get(kind)]
+        told += [each.label for each in (*app.expander, *app.button, *app.text_input, *app.selectbox)]
+        assert not [each for each in told if MARKDOWN in each], page.name
+
+
+def test_a_name_cannot_turn_around_the_line_that_it_stands_in(open_page: Any, tmp_path: Path) -> None:
+    shutil.copy(path("cpu-remat/baseline.xplane.pb.gz"), tmp_path / "a\u202eb\nc.xplane.pb.gz")
+    app = open_page("overview", paths=(str(tmp_path),))
+    lines = [each for each in app.selectbox(key="_base_pick").options if each.startswith(tmp_path.name)]
+    assert [each.split(" · ")[0] for each in lines] == [f"{tmp_path.name}/a\\u202eb\\nc"]
