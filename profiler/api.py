@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Note, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.results_health import Health
+    from profiler.results_history import History
     from profiler.results_skew import HostsReport
     from profiler.results_timeline import TimelineExport
     from profiler.trace import Trace
@@ -235,6 +236,25 @@ def ladder(paths: Sequence[str | Measured], options: Sequence[Options]) -> Ladde
     from profiler.compare.ladder import ladder as compare_all
 
     return compare_all(_sides(paths, options), normalize=options[0].normalize, force=options[0].force)
+
+
+def history(
+    folder: Path, metric: str | None = None, progress: Callable[[int, int], None] = lambda done, of: None
+) -> History:
+    """A figure of every run below a folder in the order of time, where its level changed, and what changed with it.
+
+    Args:
+        folder: of reduced runs, which are read at once, or of recordings, which are measured.
+        metric: one of profiler.history.METRICS; None for MFU where most runs know it, else the mean step.
+        progress: called after each run: how many are read, of how many.
+
+    Raises:
+        UnreadableError: no run in it can be read.
+        UsageError: there is no such metric.
+    """
+    from profiler.history import history as tell
+
+    return tell(folder, metric, progress)
 
 
 def comm(path: str | Measured, options: Options = Options()) -> CommReport:

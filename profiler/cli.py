@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from profiler.cli_options import (
     DASHBOARD_PATH_HELP,
     FIGURES,
+    HISTORY_METRICS,
     MANY,
     PATH_HELP,
     Parser,
@@ -193,6 +194,17 @@ def build_parser() -> argparse.ArgumentParser:
     add_reduce_options(reduce)
     reduce.set_defaults(run=run_reduce)
 
+    history = commands.add_parser("history", help="the runs of a folder over time: levels, and what changed them")
+    history.add_argument("folder", metavar="FOLDER", type=Path, help="a folder of recordings or reduced runs")
+    history.add_argument(
+        "--metric",
+        metavar="NAME",
+        choices=HISTORY_METRICS,
+        help=f"{', '.join(HISTORY_METRICS)} (default: mfu if known)",
+    )
+    add_output_options(history, ("text", "json", "markdown", "csv"), "runs per series (default: 20, the newest)")
+    history.set_defaults(run=run_history)
+
     config = commands.add_parser("config", help="what differs between two configurations, without traces")
     config.add_argument("base_config", metavar="BASE.yml", type=file_or_url, help="MaxText YAML as it is, or run info")
     config.add_argument("opt_config", metavar="OPT.yml", type=file_or_url, help="the same for the other side")
@@ -361,19 +373,36 @@ def run_ladder(args: argparse.Namespace) -> None:
     )
 
 
+def run_history(args: argparse.Namespace) -> None:
+    """``profiler history FOLDER``; how far it is stands on stderr where that is a terminal."""
+    from profiler import api, report
+
+    _answer(args, lambda: api.history(args.folder, args.metric, _progress("runs")), report.render_history)
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    """Counts on a terminal's stderr, says nothing elsewhere."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def progress(done: int, of: int) -> None:
+        if terminal:
+            _write_stderr(f"\r{done:,} of {of:,} {what}" + "\n" * (done == of))
+
+    return progress
+
+
 def run_reduce(args: argparse.Namespace) -> None:
     """``profiler reduce PATH``."""
     from profiler import api
     from profiler.report import units
 
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-
-    def progress(done: int, of: int) -> None:
-        if terminal:
-            _write_stderr(f"\r{done:,} of {of:,} hosts" + "\n" * (done == of))
-
     made = api.reduce(
-        args.path, args.output, keep=args.keep, engine=args.engine, workers=args.workers, progress=progress
+        args.path,
+        args.output,
+        keep=args.keep,
+        engine=args.engine,
+        workers=args.workers,
+        progress=_progress("hosts"),
     )
     resumed = f" ({made.hosts_resumed:,} of them were done before)" if made.hosts_resumed else ""
     share = units.percent(made.bytes / made.source_bytes, 2) if made.source_bytes else units.UNKNOWN

@@ -75,6 +75,7 @@ MOST_ROWS = 10**9
 MOST_STEPS = 10**15
 FIGURES = (1e-9, 1e12)  # of TFLOP and TFLOP/s: beyond it lies a mistake, such as FLOP for TFLOP
 TOKENS = (1e-9, 1e18)
+HISTORY_METRICS = ("mfu", "step_time", "tokens_per_s", "busy", "hbm_peak", "hbm_window")
 MANY = 0  # sides of a command that takes any number of runs
 
 
@@ -369,5 +370,9 @@ def _inputs(args: argparse.Namespace) -> Iterator[Path]:
             for part in split(argument)[1] if argument is not None else ():
                 for recording in locate(part).recordings if not is_remote(part) else ():
                     yield from recording.files
+    if getattr(args, "folder", None) is not None:
+        from profiler.xplane.runs import runs
+
+        yield from (file for run in runs(args.folder).runs for file in run.files)
     files = (*(getattr(args, "config", None) or ()), getattr(args, "thresholds", None))
     yield from (file for file in files if isinstance(file, Path))

@@ -236,6 +236,8 @@ def _key(value: Any, name: str, key: str) -> tuple[str, _Place | None]:
             return str(value.key), _Place(info=True, versions=value.source == _VERSIONS)
         if hasattr(value, "written_defaults"):
             return "file", None
+    if name in ("before", "after") and hasattr(value, "key") and hasattr(value, "source"):  # of a history
+        return str(value.key), _Place(info=True, versions=value.source == _VERSIONS)
     return name, None
 
 

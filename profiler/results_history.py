@@ -1,4 +1,4 @@
-"""What ``profiler history`` says: a figure of every run of a folder in the order of time, and where it changed for good.
+"""What ``profiler history`` says: a figure of every run in the order of time, and where it changed for good.
 
 See profiler.results for units.
 """
@@ -15,7 +15,7 @@ from profiler.results import Note
 class KeyChange:
     """A key whose value is not that of the run before; None where a run lacks it.
 
-    ``source`` is "config", "mesh", "versions" or "commit".
+    ``source`` is "commit", "config", "mesh", "versions" or "flags".
     """
 
     key: str
@@ -87,9 +87,10 @@ class HistoryChange:
 class HistorySeries:
     """Runs that may be compared: of one kind, model and chip, by their start.
 
-    ``levels`` are medians; ``noise`` the relative spread from run to run, None of fewer than three known figures.
-    ``ratio`` is the last level against the first. ``drift`` is the relative change per run within the last level, where
-    it has six runs or more and the change is more than noise (Theil and Sen's slope, 95 %).
+    ``levels`` are medians. ``noise`` is the relative spread from run to run: None of fewer than four known figures, 0
+    of what has none (compiled profiles, static memory). ``ratio`` is the last level against the first. ``drift`` is the
+    relative change per run within the last level, where it has six runs or more and changes by more than noise (Theil
+    and Sen's slope, 99 %).
     """
 
     kind: str

@@ -25,6 +25,7 @@ from profiler.report import (
     comm_view,
     diff_view,
     health_view,
+    history_view,
     hosts_view,
     kernels_view,
     ladder_view,
@@ -122,7 +123,7 @@ def test_help_takes_less_than_a_quarter_of_a_cpu_second(run_cli: Run) -> None:
     "command",
     [
         "summary", "ops", "diff", "ladder", "config", "peaks", "kernels", "remat", "roofline", "health", "hosts",
-        "check", "report", "timeline",
+        "history", "check", "report", "timeline",
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
@@ -137,7 +138,7 @@ def test_every_command_explains_itself(run_cli: Run, command: str) -> None:
     [
         ("summary", summary_view), ("diff", diff_view), ("kernels", kernels_view), ("remat", remat_view),
         ("roofline", roofline_view), ("memory", memory_view), ("comm", comm_view), ("ladder", ladder_view),
-        ("health", health_view), ("hosts", hosts_view),
+        ("health", health_view), ("hosts", hosts_view), ("history", history_view),
     ],
 )  # fmt: skip
 def test_help_says_how_many_rows_there_are(command: str, view: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,15 @@ def changes(values: Floats, least_change: float = 0.01) -> tuple[int, ...]:
     return _large(values, places, least_change)
 
 
+def exact_changes(values: Floats, least_change: float = 0.01) -> tuple[int, ...]:
+    """The same of figures that have no noise: every difference from the one before that is large enough."""
+    return tuple(
+        place
+        for place, (before, after) in enumerate(pairwise(values.tolist()), 1)
+        if abs(after - before) >= least_change * max(abs(before), 1e-300)
+    )
+
+
 def levels(values: Floats, places: tuple[int, ...]) -> tuple[float, ...]:
     """The median of every level."""
     return tuple(float(np.median(each)) for each in np.split(values, list(places)))

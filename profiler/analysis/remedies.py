@@ -29,6 +29,8 @@ CODES: dict[str, tuple[str, str | None]] = {
     "runs_deep": (LOST, "name a folder further down"),
     "runs_linked": (LOST, "name the file that the link leads to"),
     "runs_nameless": (LOST, "rename the files"),
+    "start_by_file": (ASSUMED, "keep runs in folders that are named by their time: 2026_12_31_23_59_59"),
+    "figure_unknown": (LOST, "record with the run info: it says how much work a step is"),
     # the file
     "truncated": (LOST, _AGAIN),
     "gzip_damaged": (LOST, "pack or copy the file again from the original"),

@@ -35,5 +35,6 @@ def straggler_notes(baseline: Measured, optimized: Measured) -> list[Note]:
             "straggler",
             f"in the {worse} run the others wait for {who}: without, its step would be about {cost} shorter, the other "
             f"side's {other} (estimates); this part of the change is not of the knobs",
+            tuple(dict.fromkeys(each.host for each in report.stragglers[:MOST_NAMES])),
         )
     ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from profiler.results import Check, CommReport, ConfigDelta, Diff, Ladder, MemoryReport, Summary
     from profiler.results_efficiency import Kernels, RematReport, Roofline
     from profiler.results_health import Health
+    from profiler.results_history import History
     from profiler.results_skew import HostsReport
 
 
@@ -215,6 +216,21 @@ def render_ladder(ladder: Ladder, format_name: str, style: Style, top: int | Non
     from profiler.report.ladder_view import ladder_document
 
     return _draw(ladder_document(ladder, top), format_name, style)
+
+
+def render_history(history: History, format_name: str, style: Style, top: int | None = None) -> bytes:
+    """``profiler history``: text, json, markdown or csv (the runs)."""
+    if format_name == "json":
+        from profiler.report.json_ import result_object, to_json
+
+        return to_json(result_object(history)).encode()
+    if format_name == "csv":
+        from profiler.report.csv_ import history_csv
+
+        return _encode(history_csv(history))
+    from profiler.report.history_view import history_document
+
+    return _draw(history_document(history, top), format_name, style)
 
 
 def render_config(delta: ConfigDelta, format_name: str, style: Style, top: int | None = None) -> bytes:

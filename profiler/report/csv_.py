@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from profiler.report.json_ import peaks_object
 from profiler.report.units import clean
 from profiler.results import Contribution, Diff, Ladder, Summary
+from profiler.results_history import History, HistoryRun
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,6 +53,13 @@ def ladder_csv(ladder: Ladder) -> str:
     names = ("rung", "label", *(field.name for field in fields(Contribution)))
     rows = ((number, rung, each) for number, rung in enumerate(ladder.rungs, 1) for each in rung.contributions)
     return _write(names, ({"rung": number, "label": rung.label, **asdict(each)} for number, rung, each in rows))
+
+
+def history_csv(history: History) -> str:
+    """All runs of all series, one row each; ``changed`` has the keys alone."""
+    names = tuple(field.name for field in fields(HistoryRun))
+    rows = (run for series in history.series for run in series.runs)
+    return _write(names, ({**asdict(run), "changed": [each.key for each in run.changed]} for run in rows))
 
 
 def peaks_csv() -> str:
