@@ -57,16 +57,6 @@ class Comparison:
         return self.base, self.opt
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """What the system refuses, and what goes while it is read, is said like any other file that cannot be read."""
-    try:
-        yield
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror or error}", file=str(error.filename or "")) from error
-
-
-@_told()
 def comparison(choice: Choice, sources: Sources) -> Comparison:
     """Reads both sides and compares them, with a progress display where that takes its time.
 
@@ -76,7 +66,8 @@ def comparison(choice: Choice, sources: Sources) -> Comparison:
     paths = [sources.resolve(choice.base), sources.resolve(choice.opt)]
     options = [choice.base_options, choice.opt_options]
     named = labels(paths)
-    found = _all_read(paths, options, ("the baseline", "the optimized side"), last="comparing")
+    with told(sources):
+        found = _all_read(paths, options, ("the baseline", "the optimized side"), last="comparing")
     base, opt = (
         Side(title, path, key, each, _labelled(measured, label))
         for title, path, each, label, (key, measured) in zip(
@@ -87,7 +78,6 @@ def comparison(choice: Choice, sources: Sources) -> Comparison:
     return Comparison(choice, base, opt, diff)
 
 
-@_told()
 def ladder(choice: Choice, sources: Sources) -> Ladder:
     """A chain of runs, each against the one before.
 
@@ -97,9 +87,24 @@ def ladder(choice: Choice, sources: Sources) -> Ladder:
     paths = [sources.resolve(each) for each in choice.ladder]
     options = [choice.base_options] * len(paths)
     titles = [f"run {number} of {len(paths)}" for number in range(1, len(paths) + 1)]
-    found = _all_read(paths, options, titles, last="comparing")
+    with told(sources):
+        found = _all_read(paths, options, titles, last="comparing")
     sides = [_labelled(measured, label) for (_, measured), label in zip(found, labels(paths), strict=True)]
     return _ladder("|".join(key for key, _ in found) + f"|{paths}|{options[0]}", sides, options)
+
+
+@contextmanager
+def told(sources: Sources) -> Iterator[None]:
+    """A file that cannot be read is named as people see it; what the system refuses is said like everything else."""
+    try:
+        yield
+    except OSError as error:
+        what, file = f"cannot be read: {error.strerror or error}", str(error.filename or "")
+        raise UnreadableError(what, file=sources.short(file) if file else None) from error
+    except UnreadableError as error:
+        if not Path(str(error.file)).is_absolute():
+            raise
+        raise UnreadableError(error.what, file=sources.short(str(error.file)), remedy=error.remedy) from error
 
 
 def analysed(side: Side, analysis: Callable[[Measured], Result]) -> Result:

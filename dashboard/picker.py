@@ -150,9 +150,8 @@ def _side(sources: Sources, side: str, title: str, choices: list[Listed], titles
             args=(sources, side),
             help=f"{', '.join(KINDS)}; only this browser tab sees it, until it is closed or loaded again",
         )
-        failed = st.session_state.pop(_FAILED + side, None)
-        if failed:
-            elements.failure(failed)
+        for error in st.session_state.pop(_FAILED + side, ()):
+            elements.failure(error)
     return text.strip()
 
 
@@ -195,13 +194,17 @@ def _swap() -> None:
 
 
 def _uploaded(sources: Sources, side: str) -> None:
-    """Keeps what was uploaded, and makes it the side; a configuration goes to its own field."""
-    files = st.session_state.get(f"_{side}_upload") or []
-    try:
-        kept = [sources.uploads.add(browser(), file.name, file) for file in files]
-    except ProfilerError as error:
-        st.session_state[_FAILED + side] = error
-        return
+    """Keeps what was uploaded, and makes it the side; a configuration goes to its own field.
+
+    The field holds what was sent before, too: a file that is refused keeps none of the others out.
+    """
+    kept, failed = [], []
+    for file in st.session_state.get(f"_{side}_upload") or []:
+        try:
+            kept.append(sources.uploads.add(browser(), file.name, file))
+        except ProfilerError as error:
+            failed.append(error)
+    st.session_state[_FAILED + side] = failed
     profiles = [text for text in kept if not text.endswith(".yml")]
     if profiles:
         st.session_state[side] = ",".join(profiles)

@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.scriptrunner import add_script_run_ctx, get_script_run_ctx
 
+from dashboard.loading import told
 from dashboard.sources import Sources
 from profiler import api
 from profiler.api import Options
@@ -62,8 +63,9 @@ def points(texts: Sequence[str], sources: Sources, options: Options) -> list[Poi
     def measure(text: str) -> Point:
         try:
             path = sources.resolve(text)
-            return _point(f"{path}|{_stamp(path)}|{options}", text, path, options)
-        except (ProfilerError, OSError) as error:
+            with told(sources):
+                return _point(f"{path}|{_stamp(path)}|{options}", text, path, options)
+        except ProfilerError as error:
             return Point(text, datetime.fromtimestamp(0).astimezone(), error=str(error))
 
     with ThreadPoolExecutor(2, initializer=lambda: add_script_run_ctx(threading.current_thread(), context)) as pool:

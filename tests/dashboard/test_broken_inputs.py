@@ -71,7 +71,16 @@ def test_a_file_that_the_system_refuses_is_named(open_page: Any, monkeypatch: An
         raise PermissionError(13, "Permission denied", file)
 
     monkeypatch.setattr(loading, "_digest", refused)
-    assert "baseline.xplane.pb.gz: cannot be read: Permission denied" in markup(open_page("overview", **CPU))
+    assert f">{CPU['base']}: cannot be read: Permission denied<" in markup(open_page("overview", **CPU))
+
+
+@pytest.mark.parametrize("page", ["overview", "runs"])
+def test_a_file_that_is_broken_is_named_as_it_was_chosen(open_page: Any, tmp_path: Path, page: str) -> None:
+    (tmp_path / "empty.xplane.pb").touch()
+    name = f"{tmp_path.name}/empty.xplane.pb"
+    app = open_page(page, paths=(str(tmp_path),), base=name, opt=name, runs=name)
+    assert f"{name}: is empty" in markup(app)
+    assert str(tmp_path) not in markup(app)
 
 
 def test_a_folder_that_the_system_refuses_is_named(open_page: Any, monkeypatch: Any, tmp_path: Path) -> None:

@@ -177,3 +177,16 @@ def test_what_the_url_chose_outlives_a_click_while_the_lists_are_made(open_page:
     app.query_params.clear()
     app.run()
     assert (choice(app).base, choice(app).opt) == (SMALL["base"], SMALL["opt"])
+
+
+def test_an_upload_that_is_refused_keeps_no_other_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sent(io.BytesIO):
+        def __init__(self, name: str):
+            super().__init__(sample_profiles.path("tiny-qwen3/baseline.xplane.pb.gz").read_bytes())
+            self.name = name
+
+    state: dict[str, Any] = {"_base_upload": [Sent("a.pb"), Sent("run.xplane.pb.gz"), Sent("b.gz")]}
+    monkeypatch.setattr(picker.st, "session_state", state)
+    picker._uploaded(Sources(), "base")
+    assert state["base"].endswith("/run.xplane.pb.gz")
+    assert [str(error).partition(":")[0] for error in state["_upload_failedbase"]] == ["a.pb", "b.gz"]
