@@ -23,7 +23,7 @@ from profiler.reduce.worker import receive, send
 # Below this a run is read before a second process is up and has imported what it needs.
 SMALL_BYTES = 64 << 20
 # What reading a file takes, measured as the peak of a process less what an idle one has: docs/fleet.md.
-BYTES_PER_BYTE, IDLE_BYTES, UNPACKED_RATIO = 5, 200 << 20, 10
+BYTES_PER_BYTE, IDLE_BYTES, UNPACKED_RATIO = 3, 200 << 20, 10
 TRIES = 2
 # polars has signals restart what they interrupt: a wait without an end would never hear of Ctrl-C.
 LISTEN_S = 0.2
