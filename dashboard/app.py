@@ -21,20 +21,31 @@ def _sources(paths: tuple[str, ...]) -> Sources:
 
 
 def _page(page: Page) -> StreamlitPage:
+    first = page == PAGES[0]
     return st.Page(
         VIEWS / f"{page.name}.py",
         title=page.title,
         icon=f":material/{page.icon}:",
-        url_path=page.name,
-        default=page == PAGES[0],
+        url_path="first" if first else page.name,  # of the first page the bare URL is used
+        default=first,
     )
+
+
+def _first_by_name() -> StreamlitPage:
+    """The first page has the bare URL; its name leads there too."""
+    first = PAGES[0]
+    return st.Page(lambda: None, title=first.title, url_path=first.name, visibility="hidden")
 
 
 def main() -> None:
     """One run of the app: navigation, sidebar, page."""
-    st.set_page_config(page_title="profiler", page_icon=str(Path(__file__).parent / "icon.svg"), layout="wide")
+    # Before the navigation: else the browser asks another host for the page's symbol, to show it in its tab.
+    st.set_page_config(page_icon=str(Path(__file__).parent / "icon.svg"), layout="wide")
+    page = st.navigation([*(_page(each) for each in PAGES), _first_by_name()])
+    st.set_page_config(page_title=f"{page.title} · profiler")
+    if page.url_path == PAGES[0].name:  # before there are widgets: what is bound to one cannot be taken along
+        st.switch_page(VIEWS / f"{PAGES[0].name}.py", query_params=st.query_params.to_dict())
     st.html(theme.stylesheet())
-    page = st.navigation([_page(each) for each in PAGES])
     state.keep_only(page.url_path or PAGES[0].name)
     try:
         st.session_state[shell.SOURCES] = _sources(tuple(sys.argv[1:]))

@@ -55,7 +55,7 @@ def failure(error: ProfilerError) -> None:
 def empty(words: str, remedy: str = "") -> None:
     """A page, or a part of one, that has nothing to show: why, and what would change that."""
     more = f'<br><span class="dim">{escape(remedy)}</span>' if remedy else ""
-    html(f'<p class="estimate" role="status">{escape(words)}{more}</p>')
+    html(f'<p class="empty" role="status">{escape(words)}{more}</p>')
 
 
 def estimate_banner(sides: Sequence[tuple[str, Summary]]) -> None:
@@ -78,7 +78,8 @@ def plot(figure: Any, key: str, alt: str, **more: Any) -> Any:
 
 def downloads(name: str, frame: Callable[[], pl.DataFrame], key: str) -> None:
     """Buttons for a table as CSV, JSON and parquet; the file is made when it is asked for."""
-    with st.popover("Download", icon=":material/download:"):
+    place = st.container(horizontal=True, horizontal_alignment="right")
+    with place.popover("Download", icon=":material/download:"):
         for kind, mime, make in (
             ("CSV", "text/csv", lambda: frame_csv(frame()).encode()),
             ("JSON", "application/json", lambda: frame().write_json().encode()),

@@ -14,7 +14,7 @@ from profiler.report import units
 from profiler.report.figures import Waterfall
 
 LABEL_WIDTH = 44
-FONT = "system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif"
+FONT = '"Source Sans", system-ui, -apple-system, Segoe UI, Roboto, Helvetica Neue, Arial, sans-serif'  # as the pages
 
 
 def words(text: object, width: int = 120) -> str:
@@ -82,9 +82,10 @@ def waterfall(figure: Waterfall, colors: Palette) -> go.Figure:
             line={"color": colors.muted, "dash": "dot", "width": 1},
         )  # fmt: skip
     room = (high - low) * 0.12
+    unit = "MFU, %" if figure.unit == "%" else f"time, {figure.unit}"
     drawn.update_layout(
         layout(colors, 60 + 32 * len(figure.bars)),
-        xaxis=axis(colors, f"{figure.title}{f' – {figure.cut}' if figure.cut else ''}", range=[low, high + room]),
+        xaxis=axis(colors, f"{unit} – {figure.cut}" if figure.cut else unit, range=[low, high + room]),
         yaxis=axis(
             colors,
             autorange="reversed",
@@ -95,6 +96,7 @@ def waterfall(figure: Waterfall, colors: Palette) -> go.Figure:
             ],
             automargin=True,
             showgrid=False,
+            zeroline=False,
             fixedrange=True,
             tickfont={"color": colors.ink, "size": 13},
         ),

@@ -55,7 +55,11 @@ def exposed_and_hidden(figure: CommFigure, colors: Palette) -> go.Figure:
             tickvals=list(range(len(figure.kinds))),
             ticktext=[
                 f"{plots.words(kind.kind, plots.LABEL_WIDTH)}"
-                + (f"<br><sub>{plots.words(kind.where, plots.LABEL_WIDTH)}</sub>" if kind.where else "")
+                + (
+                    f"<br><span style='color:{colors.dim}'>{plots.words(kind.where, plots.LABEL_WIDTH)}</span>"
+                    if kind.where
+                    else ""
+                )
                 for kind in figure.kinds
             ],
             automargin=True,

@@ -28,7 +28,7 @@ def curves(figure: MemoryFigure, held: Mapping[str, MemoryCurve | None], colors:
     """
     scale = units.byte_scale((figure.top,))
     rows = len(figure.tracks)
-    height = HEIGHT + rows * STRIP + BELOW
+    height = ABOVE + HEIGHT + rows * STRIP + BELOW
     share = rows * STRIP / (HEIGHT + rows * STRIP)
     drawn = go.Figure()
     for track in figure.tracks:

@@ -10,14 +10,22 @@ from dashboard import elements, loading, plots_kernels, shell
 from dashboard.loading import Comparison
 from dashboard.theme import palette
 from profiler import api
-from profiler.report import html_kernels, html_parts, kernels_diff, remat_diff, remat_view, side_tables, units
+from profiler.report import (
+    html_kernels,
+    html_parts,
+    html_tables,
+    kernels_diff,
+    remat_diff,
+    remat_view,
+    side_tables,
+    units,
+)
 from profiler.report.figures_keep import keep_figure
 from profiler.report.figures_kernels import calls_figure, cards, is_attention, only
-from profiler.report.wording import sides
+from profiler.report.wording import per_step, sides
 from profiler.results import Diff
 from profiler.results_efficiency import RematReport
 
-BASIS = "Per device and step of each side, whatever the comparison is normalised by."
 SIDES = ("baseline", "optimized")
 
 
@@ -26,7 +34,7 @@ def page(comparison: Comparison) -> None:
     attention = only(comparison.diff, is_attention)
     base, opt = (loading.analysed(side, api.remat) for side in comparison.sides)
     st.header("Attention and rematerialisation")
-    elements.text(BASIS)
+    elements.text(per_step(comparison.diff))
     elements.estimate_banner(sides(attention))
     headline = [*cards(attention, "attention kernels")[:2], *remat_diff.cards(base, opt)]
     if headline:
@@ -46,7 +54,7 @@ def _counts(attention: Diff) -> None:
     if counts is not None:
         elements.table(counts, title=False)
     elif any(side.kernels for _, side in sides(attention)):
-        elements.table(side_tables.kernels_table(attention), title=False)
+        elements.table(html_tables.marked(side_tables.kernels_table(attention), attention), title=False)
     else:
         _without_kernels(attention)
 
@@ -67,7 +75,8 @@ def _without_kernels(diff: Diff) -> None:
         "No attention kernel ran on either side: XLA compiled attention itself, as ops of the family “attention”.",
         "Splash attention runs on TPUs; a recording that uses it has its calls per phase and layer here.",
     )
-    elements.table(side_tables.families_table(replace(diff, baseline=base, optimized=opt)), title=False)
+    families = side_tables.families_table(replace(diff, baseline=base, optimized=opt))
+    elements.table(html_tables.marked(families, diff), title=False)
 
 
 def _speed(attention: Diff) -> None:
@@ -80,7 +89,7 @@ def _speed(attention: Diff) -> None:
     elements.plot(plots_kernels.calls(figure, palette()), "attention-calls", figure.described())
     if html_kernels.counts_table(attention) is not None:  # else it is the table of the counts
         with st.expander("As a table"):
-            elements.table(side_tables.kernels_table(attention), title=False)
+            elements.table(html_tables.marked(side_tables.kernels_table(attention), attention), title=False)
     differing = kernels_diff.tiles_table(attention)
     st.subheader("Blocks and layouts that differ" if differing.rows else "Blocks and layouts")
     known = html_kernels.tiles_table(attention)
@@ -102,7 +111,7 @@ def _reruns(diff: Diff, base: RematReport, opt: RematReport) -> None:
             "Rematerialisation is off or keeps everything, or the ops have no name stacks that would tell.",
         )
         return
-    elements.table(side_tables.rerun_table(diff), title=False)
+    elements.table(html_tables.marked(side_tables.rerun_table(diff), diff), title=False)
     by_scope = remat_diff.reruns_table(base, opt)
     with st.expander(f"By scope of the model ({len(by_scope.rows)})"):
         elements.table(by_scope, title=False)
@@ -140,7 +149,9 @@ def _options(report: RematReport, side: str) -> None:
         described = "; ".join(figure.text(point) for point in figure.points)
         elements.text(f"The {side} recording: each point is a tensor that runs again now; {room}.")
         elements.plot(plots_kernels.keep(figure, palette()), "attention-keep", f"{room}; {described}")
-    elements.table(remat_view.options_table(report), title=False)
+    compiled = report.kind == "compiled"
+    options = html_tables.estimates(remat_view.options_table(report), base=compiled, opt=compiled)
+    elements.table(options, title=False)
 
 
 if __name__ == "__main__":

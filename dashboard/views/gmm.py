@@ -8,10 +8,10 @@ from dashboard import elements, loading, plots_kernels, shell
 from dashboard.loading import Comparison
 from dashboard.theme import palette
 from profiler import api
-from profiler.report import html_parts, kernels_diff, side_tables
+from profiler.report import html_parts, html_tables, kernels_diff, side_tables
 from profiler.report.figures_kernels import calls_figure, cards, is_attention, is_grouped_matmul, only
 from profiler.report.variants_diff import tiles_table, variant_pairs, variants_table
-from profiler.report.wording import sides
+from profiler.report.wording import per_step, sides
 from profiler.results import Diff
 
 
@@ -32,7 +32,7 @@ def page(comparison: Comparison) -> None:
 
 
 def _matmuls(comparison: Comparison, matmuls: Diff) -> None:
-    elements.text("Per device and step of each side, whatever the comparison is normalised by.")
+    elements.text(per_step(matmuls))
     elements.estimate_banner(sides(matmuls))
     elements.html(html_parts.cards(cards(matmuls, "grouped matmuls")))
     st.subheader("Time per call and share of the peak")
@@ -41,7 +41,7 @@ def _matmuls(comparison: Comparison, matmuls: Diff) -> None:
         if figure.work:
             elements.text(figure.work)
         elements.plot(plots_kernels.calls(figure, palette()), "gmm-calls", figure.described())
-    elements.table(kernels_diff.kernels_table(matmuls), title=False)
+    elements.table(html_tables.marked(kernels_diff.kernels_table(matmuls), matmuls), title=False)
     st.subheader("Tiles")
     pairs = [
         each
@@ -56,7 +56,8 @@ def _matmuls(comparison: Comparison, matmuls: Diff) -> None:
             "A profile that distill compile makes notes them beside each call.",
         )
     with st.expander(f"Every shape and set of tiles ({len(pairs)})"):
-        elements.table(variants_table(pairs, matmuls.baseline.steps.unit), title=False)
+        variants = variants_table(pairs, matmuls.baseline.steps.unit)
+        elements.table(html_tables.marked(variants, matmuls), title=False)
 
 
 def _without(diff: Diff) -> None:
@@ -78,7 +79,7 @@ def _others(diff: Diff) -> None:
     table = side_tables.kernels_table(others)
     if table.rows:
         with st.expander(f"Other custom kernels, but for attention ({len(table.rows)})"):
-            elements.table(table, title=False)
+            elements.table(html_tables.marked(table, diff), title=False)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ def page(comparison: Comparison) -> None:
     read = [(side.title, loading.analysed(side, api.health)) for side in comparison.sides]
     shown: Sides = [("recording", read[0][1])] if comparison.choice.alone else read
     heads = [title for title, _ in shown]
-    elements.html(f'<h1 class="verdict">{escape(health_diff.verdict(shown))}</h1>')
+    st.header("Trace health")
+    elements.text(f"{health_diff.verdict(shown)}.", "because")
     elements.estimate_banner(sides(comparison.diff))
     _grades(shown)
     _problems(comparison, shown)

@@ -158,7 +158,10 @@ def _table(frame: pl.DataFrame, sizes: dict[str, str], scale: units.Scale, key: 
         hide_index=True,
         column_order=[*first, *sizes, *(name for name in frame.columns if name not in (*first, *sizes))],
         column_config={
-            name: st.column_config.NumberColumn(f"{title} {scale.unit}", format="%.3f") for name, title in sizes.items()
+            name: st.column_config.NumberColumn(
+                f"{title} {scale.unit}", format="%+,.3f" if name.startswith("delta") else "%,.3f"
+            )
+            for name, title in sizes.items()
         }
         | {
             name: st.column_config.TextColumn(name.replace("_", " "), width=wide.get(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 import streamlit as st
@@ -17,6 +18,8 @@ from profiler.report.wording import sides
 from profiler.results import Diff
 
 MOST_FAMILIES = 20
+MOST_FINDINGS = 5  # the others are in a fold
+NAME_WIDTH = 90  # of a side, above the verdict
 
 
 def page(comparison: Comparison) -> None:
@@ -38,15 +41,14 @@ def page(comparison: Comparison) -> None:
 
 
 def _verdict(comparison: Comparison) -> None:
-    diff = comparison.diff
-    named = " · ".join(
-        f"{title} {side.label}" if side.label != title else title for title, side in sides(diff)
-    )  # a label of its own says more than the side's name
+    diff, choice = comparison.diff, comparison.choice
+    texts = [choice.base] if choice.alone else [choice.base, choice.opt]
+    named = " → ".join(units.shorten(text, NAME_WIDTH) for text in texts)
     verdict, stop, because = diff.verdict.partition(". ")
     left, right = st.columns([5, 1], vertical_alignment="top")
     with left:
         elements.html(
-            f'<p class="kicker"><bdi>{escape(units.shorten(named, 200))}</bdi></p>'
+            f'<p class="kicker"><bdi>{escape(named)}</bdi></p>'
             f'<h1 class="verdict"><bdi>{escape((verdict + stop).strip())}</bdi></h1>'
             + (f'<p class="because"><bdi>{escape(because)}</bdi></p>' if because else "")
         )
@@ -105,14 +107,19 @@ def _configuration(comparison: Comparison) -> None:
 
 
 def _words(comparison: Comparison) -> None:
-    diff = comparison.diff
-    for title, found in (
-        ("Findings", findings_view.findings_items(diff)),
-        ("What to try next", findings_view.suggestions_items(diff)),
-    ):
-        if found.items:
-            st.subheader(title)
-            elements.html(html_parts.items(found))
+    found = findings_view.findings_items(comparison.diff)
+    if found.items:
+        st.subheader("Findings")
+        elements.html(html_parts.items(replace(found, items=found.items[:MOST_FINDINGS])))
+        rest = found.items[MOST_FINDINGS:]
+        if rest:
+            with st.expander(f"{len(rest)} smaller findings" if len(rest) > 1 else "1 smaller finding"):
+                elements.html(html_parts.items(replace(found, items=rest), MOST_FINDINGS + 1))
+    ideas = findings_view.suggestions_items(comparison.diff)
+    if ideas.items:
+        st.subheader("What to try next")
+        elements.text("On the optimized side; what each can gain at most, by itself.")
+        elements.html(html_parts.items(ideas))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from profiler.report.wording import sides
 from profiler.results_efficiency import Roofline
 
 MOST_FAMILIES = 15
+# Of the columns of numbers, by a part of their names: calls have thousands apart, times as on the Ops page.
+FORMATS = (("calls", "localized"), ("ms", "%,.3f"), ("roof", "%.1f"), ("", "%,.1f"))
 DRAWN = ("both", "baseline", "optimized")
 Sides = tuple[tuple[str, Roofline], ...]
 
@@ -145,13 +147,20 @@ def _ops(drawn: Sides, families: tuple[str, ...]) -> None:
         return
     left, right = st.columns([5, 1], vertical_alignment="center")
     with left:
-        elements.text(f"{frame.height} ops; ops that differ in their numbers only, one per layer, are one row.")
+        elements.text(f"{frame.height:,} ops; ops that differ in their numbers only, one per layer, are one row.")
     with right:
         elements.downloads("roofline", lambda: frame, "roofline-file")
     estimated = any(result.kind == "compiled" for _, result in drawn)
+    shown = _shown(frame, " (est.)" if estimated else "")
     st.dataframe(
-        _shown(frame, " (est.)" if estimated else ""),
+        shown,
         hide_index=True,
+        column_config={
+            name: st.column_config.NumberColumn(format=next(form for unit, form in FORMATS if unit in name))
+            for name, kind in shown.schema.items()
+            if kind.is_numeric()
+        },
+        placeholder="n/a",
         height=min(420, 38 + 35 * frame.height),
         key="roofline-ops",
         alt="Ops with their time, bound, distance to the roof and wasted time",
@@ -162,14 +171,14 @@ def _shown(frame: pl.DataFrame, est: str) -> pl.DataFrame:
     """The columns that people read, in their units."""
     return frame.select(
         pl.col("side", "op", "family", "phase"),
-        (pl.col("wasted_time_ps_per_step") / 1e9).round(4).alias(f"wasted ms{est}"),
-        (pl.col("time_ps_per_step") / 1e9).round(4).alias(f"time ms{est}"),
-        pl.col("calls_per_step").round(3).alias("calls"),
+        (pl.col("wasted_time_ps_per_step") / 1e9).alias(f"wasted ms{est}"),
+        (pl.col("time_ps_per_step") / 1e9).alias(f"time ms{est}"),
+        pl.col("calls_per_step").alias("calls"),
         pl.col("bound"),
-        (pl.col("roof_fraction") * 100).round(1).alias("of roof %"),
-        pl.col("flops_per_byte").round(3).alias("FLOP/byte"),
-        pl.col("tflops_per_s").round(3).alias("TFLOP/s"),
-        pl.col("gb_per_s").round(1).alias("GB/s"),
+        (pl.col("roof_fraction") * 100).alias(f"of roof %{est}"),
+        pl.col("flops_per_byte").alias("FLOP/byte"),
+        pl.col("tflops_per_s").alias(f"TFLOP/s{est}"),
+        pl.col("gb_per_s").alias(f"GB/s{est}"),
         pl.col("source"),
     )
 

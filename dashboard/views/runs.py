@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from pathlib import PurePosixPath
 
 import polars as pl
@@ -40,11 +38,12 @@ def page() -> None:
         )
     wanted = st.session_state.get(FILTER, st.query_params.get(FILTER, "")).lower()
     shown = [run for run in found.runs if wanted in run.name.lower()]
-    if len(found.runs) > 10:
-        st.text_input(
-            "Filter by name", key=FILTER, bind="query-params", placeholder="part of a folder's or file's name"
-        )
-    st.button("Look again", on_click=history.look_again, icon=":material/refresh:", type="tertiary")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if len(found.runs) > 10:
+            st.text_input(
+                "Filter by name", key=FILTER, bind="query-params", placeholder="part of a folder's or file's name"
+            )
+        st.button("Look again", on_click=history.look_again, icon=":material/refresh:")
     if found.runs and not shown:
         elements.empty(f"None of the {len(found.runs):,} runs has {wanted} in its name.", "Clear the filter.")
     if shown:
@@ -105,9 +104,7 @@ def _rows(runs: list[Run]) -> pl.DataFrame:
             "kind": [what.kind or "cannot be read" for what in said],
             "model": [what.model or "" for what in said],
             "chips": [history.chip_text(what) for what in said],
-            "mesh": [
-                ", ".join(f"{axis} {size}" for axis, size in what.mesh.items() if size > 1) or None for what in said
-            ],
+            "mesh": [", ".join(f"{axis} {size}" for axis, size in what.mesh.items() if size > 1) for what in said],
             "batch × tokens": [history.batch_text(what) for what in said],
             "hosts": [what.hosts for what in said],
             "commit": [(what.commit or "")[:10] for what in said],
@@ -117,15 +114,6 @@ def _rows(runs: list[Run]) -> pl.DataFrame:
         },
         schema_overrides={"hosts": pl.Int64},
     )
-
-
-def _local(when: datetime) -> datetime:
-    return when.replace(tzinfo=None)
-
-
-def _mesh(mesh: Mapping[str, int]) -> str:
-    """The axes that divide anything."""
-    return ", ".join(f"{axis} {size}" for axis, size in mesh.items() if size > 1)
 
 
 def _current() -> list[str]:
@@ -187,7 +175,7 @@ def _figures(chosen: list[str], sources: Sources) -> None:
     st.subheader("What they measured")
     compiled = sum(point.kind == "compiled" for point in found)
     if compiled:
-        elements.empty(f"{compiled} of {len(found)} are compiled, not recorded: their times are estimates.")
+        elements.text(f"{compiled} of {len(found)} are compiled, not recorded: their times are estimates.", "estimate")
     known = _known(found)
     picked = st.segmented_control(
         "Figure", list(known), key="figure", bind="query-params",

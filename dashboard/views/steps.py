@@ -29,8 +29,8 @@ def page(comparison: Comparison) -> None:
     """The page."""
     diff = comparison.diff
     headline, more = steps_view.steps_text(diff)
-    because = f'<p class="because">{escape(more)}</p>' if more else ""
-    elements.html(f'<h1 class="verdict">{escape(headline)}</h1>{because}')
+    st.header("Steps and loss")
+    elements.text(f"{headline}. {more}." if more else f"{headline}.", "because")
     elements.text(f"{diff_view.noise_text(diff).capitalize()}.")
     elements.estimate_banner(sides(diff))
     _steps(diff)

@@ -60,7 +60,7 @@ def cards(diff: Diff, title: str) -> list[Card]:
             f"{title}, calls per {unit}",
             units.number(calls[0]),
             units.number(calls[1]),
-            units.fixed(calls[1] - calls[0], 0, sign=True),
+            units.fixed(calls[1] - calls[0], 0, sign=True) if calls[0] != calls[1] else "unchanged",
         ),
     ]
     return [card for card in found if card is not None]

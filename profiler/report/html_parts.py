@@ -26,6 +26,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 NAME_WIDTH = 120
 SENTENCE_WIDTH = 600
+MOST_DETAILS = 8
 ESTIMATE = Markup(' <small class="est">(est.)</small>')
 
 
@@ -79,9 +80,9 @@ def knobs(groups: Sequence[KnobGroup], *, estimated: bool) -> str:
     return _draw("knobs", groups, ESTIMATE if estimated else "")
 
 
-def items(found: Items) -> str:
-    """A numbered list with details."""
-    return _draw("items", found.items)
+def items(found: Items, start: int = 1) -> str:
+    """A numbered list with details; ``start`` is the number of its first item."""
+    return _draw("items", found.items, MOST_DETAILS, start)
 
 
 def notes(found: Sequence[Note]) -> str:

@@ -29,6 +29,11 @@ _TIMED = re.compile(
 def marked(table: Table, diff: Diff) -> Table:
     """The table with "(est.)" in the title of every column whose figures a compiled side only estimates."""
     base, opt = (side.kind == "compiled" for _, side in sides(diff))
+    return estimates(table, base=base, opt=opt)
+
+
+def estimates(table: Table, *, base: bool, opt: bool) -> Table:
+    """The same where one knows which sides are compiled."""
 
     def estimated(title: str) -> bool:
         if not _TIMED.search(title):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from profiler.results import Contribution, Diff, Summary
 
+SAME_WORK = 0.005  # amounts of work that differ by less are one
 EQUAL_WORK = {"flop": "model FLOPs", "token": "tokens"}
 
 
@@ -13,6 +14,18 @@ def basis(diff: Diff) -> str:
     if work is None:
         return f"per device and {diff.normalization}"
     return f"per device, for the {work} of one baseline {diff.baseline.steps.unit}"
+
+
+def per_step(diff: Diff) -> str:
+    """What figures per step of each side are; where a step does another amount of work, how much more that is."""
+    unit = diff.baseline.steps.unit
+    own = f"Per device and {unit} of each side"
+    equal = diff.delta.optimized_time_ps
+    whole = not any(note.code == "mostly_idle" for note in diff.warnings)  # else the time is that of the devices alone
+    growth = diff.optimized.steps.mean_ps / equal if diff.normalization in EQUAL_WORK and equal and whole else 1.0
+    if abs(growth - 1) <= SAME_WORK:
+        return f"{own}."
+    return f"{own}, not scaled to equal work: the optimized {unit} does {growth:.2f}× the work."
 
 
 def sides(diff: Diff) -> tuple[tuple[str, Summary], tuple[str, Summary]]:

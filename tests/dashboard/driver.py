@@ -160,7 +160,7 @@ class App:
         if found := self.complaints():
             wrong["complaints"] = found
         title = chrome.run("document.title")
-        if title not in ("profiler", f"{TITLES[page]} · profiler"):
+        if title != f"{TITLES[page]} · profiler":
             wrong["title"] = title
         current = chrome.run("document.querySelector('[data-testid=stSidebarNavLink][aria-current=page]')?.pathname")
         if current != ("/" if page == "overview" else f"/{page}"):

@@ -30,6 +30,13 @@ def test_a_page_opens_by_its_url_complains_about_nothing_and_can_be_read(app: An
     assert paper == ("rgb(20, 23, 26)" if dark else "rgb(253, 253, 252)")
 
 
+def test_the_first_page_opens_by_its_name_too(app: Any) -> None:
+    app.load(f"{app.address}/overview?base=samples/cpu-remat/baseline.xplane.pb.gz")
+    assert app.wrong("overview") == {}
+    assert "base=samples" in app.url()
+    assert not app.chrome.run("!!document.querySelector('[role=dialog]')")
+
+
 @pytest.mark.recordings
 @pytest.mark.parametrize("name", [name for name in RECORDINGS if name != BROKEN])
 def test_every_page_of_a_recording_complains_about_nothing(app: Any, recordings: Path, name: str) -> None:

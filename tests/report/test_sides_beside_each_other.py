@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from profiler import api
 from profiler.analysis.summary import Measured
-from profiler.report import remat_diff, roofline_diff, units
+from profiler.report import html_parts, remat_diff, roofline_diff, units
 from profiler.report.figures_keep import keep_figure
 from profiler.report.figures_kernels import calls_figure, cards, is_attention, is_grouped_matmul, only
 from profiler.report.figures_roofline import OTHERS, ops_frame, roofline_figure
+from profiler.report.findings_view import findings_items
 from profiler.report.variants_diff import tiles_table, variant_pairs, work_of
+from profiler.report.wording import per_step
 from profiler.results_efficiency import Roofline, RoofOp
 from sample_profiles import path
 
@@ -158,3 +160,16 @@ def test_the_table_of_families_has_the_sums_of_both_sides() -> None:
     assert frame.filter(side="baseline")["wasted_time_ps_per_step"].sum() == pytest.approx(wasted)
     facts = {key: (left, right) for key, left, right in roofline_diff.fact_rows(base, opt)}
     assert facts["MFU"] == (units.percent(base.mfu, 2), units.percent(opt.mfu, 2))
+
+
+def test_what_is_counted_per_step_says_how_much_more_work_a_step_does() -> None:
+    base, opt = sides()
+    text = per_step(api.diff(base, opt))
+    assert text == "Per device and step of each side, not scaled to equal work: the optimized step does 1.50× the work."
+    assert per_step(api.diff(base, base)) == "Per device and step of each side."
+
+
+def test_a_list_that_goes_on_goes_on_counting() -> None:
+    found = findings_items(api.diff(*sides()))
+    assert '<ol class="findings">' in html_parts.items(found)
+    assert '<ol class="findings" start="6">' in html_parts.items(found, 6)
