@@ -33,6 +33,7 @@ READERS = 2  # runs that are read beside each other
 FEWEST_FOR_NOISE, FEWEST_FOR_DRIFT = 4, 6
 DRIFT_CONFIDENCE = 0.99
 MFU, STEP_TIME = "mfu", "step_time"
+MEMORY = ("hbm_peak", "hbm_window")
 
 Progress = Callable[[int, int], None]
 
@@ -96,17 +97,25 @@ def history(folder: Path, metric: str | None = None, progress: Progress = lambda
     found = runs(folder)
     if not found.runs:
         raise UnreadableError("holds no run", file=folder, remedy="give a folder of recordings or reduced runs")
-    entries, skipped = read(found.runs, progress)
+    entries, skipped = read(found.runs, progress, memory=metric in MEMORY)
     if not entries:
         raise UnreadableError(f"holds no run that can be read: {skipped[0].name} {skipped[0].why}", file=folder)
     return told(str(folder), entries, metric, skipped, found.notes)
 
 
-def read(found: Sequence[Run], progress: Progress = lambda done, of: None) -> tuple[list[Entry], list[SkippedRun]]:
-    """The figures of runs, some beside each other, and those that cannot be read."""
+def read(
+    found: Sequence[Run], progress: Progress = lambda done, of: None, *, memory: bool = True
+) -> tuple[list[Entry], list[SkippedRun]]:
+    """The figures of runs, some beside each other, and those that cannot be read.
+
+    Args:
+        found: the runs.
+        progress: see ``history``.
+        memory: whether figures of memory are wanted, which take longer.
+    """
     read_runs: dict[str, Entry | SkippedRun] = {}
     with ThreadPoolExecutor(READERS) as pool:
-        jobs = {pool.submit(_entry, run): run for run in found}
+        jobs = {pool.submit(_entry, run, memory): run for run in found}
         for done, job in enumerate(as_completed(jobs), 1):
             read_runs[jobs[job].path] = job.result()
             progress(done, len(jobs))
@@ -116,12 +125,12 @@ def read(found: Sequence[Run], progress: Progress = lambda done, of: None) -> tu
     ]
 
 
-def _entry(run: Run) -> Entry | SkippedRun:
+def _entry(run: Run, memory: bool) -> Entry | SkippedRun:
     try:
         said = facts(run)
         if said.error:
             return SkippedRun(run.name, run.path, said.error)
-        figures = of_reduced(locate(run.path)) if reduced(run) else of_summary(api.summary(run.path))
+        figures = of_reduced(locate(run.path), memory=memory) if reduced(run) else of_summary(api.summary(run.path))
     except ProfilerError as error:
         return SkippedRun(run.name, run.path, error.what)
     except (OSError, MemoryError) as error:

@@ -161,6 +161,7 @@ class HostsReport:
     """All devices of a run beside each other.
 
     Attributes:
+        file: the file, or the folder of those of all hosts.
         verdict: the answer in a sentence.
         unit: "step", or "run" where nothing repeats.
         matched: how steps of two devices are put beside each other: "names" (step numbers), "order" (all have equally

@@ -12,7 +12,7 @@ from profiler.analysis.hbm import peaks
 from profiler.fleet import Fleet
 from profiler.reduce import hosts
 from profiler.reduce.sources import outcomes, several_hosts, sources
-from profiler.results import Summary
+from profiler.results import Memory, Summary
 from profiler.runinfo import fact, tokens_per_device
 from profiler.trace import Trace
 from profiler.xplane.locate import Side
@@ -58,8 +58,12 @@ def of_summary(summary: Summary) -> Figures:
     )
 
 
-def of_reduced(side: Side) -> Figures:
+def of_reduced(side: Side, *, memory: bool = True) -> Figures:
     """The figures of a reduced run: equal to those of ``of_summary``, from the tables of its steps.
+
+    Args:
+        side: the reduced run.
+        memory: whether those of memory are wanted, for which its programs are read; else they are None.
 
     Raises:
         UnreadableError: it is damaged, or holds no device op.
@@ -73,10 +77,10 @@ def of_reduced(side: Side) -> Figures:
     trace = hosts.view(
         described, chosen, lambda place, name: found[place][1].spans(name, timelines=False), timelines=False
     )
-    return _of_fleet(trace, described.fleet, chosen)
+    return _of_fleet(trace, described.fleet, chosen, peaks(trace) if memory else Memory())
 
 
-def _of_fleet(trace: Trace, fleet: Fleet, chosen: tuple[int, ...]) -> Figures:
+def _of_fleet(trace: Trace, fleet: Fleet, chosen: tuple[int, ...], memory: Memory) -> Figures:
     unit = "step" if any(fleet.windows[place].unit == "step" for place in chosen) else "run"
     timed = [place for place in chosen if fleet.windows[place].unit == unit and len(fleet.windows[place].spans)]
     step = float(np.mean([fleet.lengths_ps(place).mean() for place in timed])) if timed else 0.0
@@ -84,7 +88,6 @@ def _of_fleet(trace: Trace, fleet: Fleet, chosen: tuple[int, ...]) -> Figures:
     known = {fleet.devices[place].peak_tflops for place in chosen}
     peak = known.pop() if len(known) == 1 else None
     tflops, tokens = fact(trace, "model_tflops_per_device_per_step"), tokens_per_device(trace)
-    memory = peaks(trace)
     return Figures(
         kind=trace.kind,
         chip=_one({fleet.devices[place].type for place in chosen}),

@@ -43,7 +43,7 @@ def skew(trace: Trace, steps: StepRange | None = None, skip_first: int = 0) -> H
     # A compiled profile has one device that stands for all.
     devices_expected, hosts_expected = expected(trace.run_info, fleet) if trace.kind == "recorded" else (None, None)
     report = HostsReport(
-        file=", ".join(trace.files),
+        file=_place(trace),
         label=trace.label,
         kind=trace.kind,
         verdict="",
@@ -64,6 +64,13 @@ def skew(trace: Trace, steps: StepRange | None = None, skip_first: int = 0) -> H
         warnings=(*trace.warnings, *notes(fleet, every)),
     )
     return replace(report, verdict=verdict(report))
+
+
+def _place(trace: Trace) -> str:
+    """The file, or the folder of the files of all hosts."""
+    files = [host.file for host in trace.hosts] or list(trace.files)
+    folders = {file.rpartition("/")[0] for file in files}
+    return folders.pop() or "." if len(files) > 1 and len(folders) == 1 else ", ".join(files)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,11 @@ def hosts_document(report: HostsReport, top: int | None = None) -> Document:
 
 def _facts(report: HostsReport) -> tuple[tuple[str, Cell], ...]:
     several = len(report.devices) > 1
-    facts = [("file", name(_files(report))), ("kind", label(report.kind)), ("hosts", name(_hosts(report)))]
+    facts = [
+        ("file" if len(report.hosts) < 2 else "folder", name(report.file)),
+        ("kind", label(report.kind)),
+        ("hosts", name(_hosts(report))),
+    ]
     lacking = _lacking(report)
     if lacking:
         facts.append(("not here", name(lacking, BAD)))
@@ -70,11 +74,6 @@ def _facts(report: HostsReport) -> tuple[tuple[str, Cell], ...]:
     if several:
         facts.append(("gain without stragglers", label(_gain(report, report.gain_ps))))
     return tuple(facts)
-
-
-def _files(report: HostsReport) -> str:
-    first, *more = report.file.split(", ")
-    return f"{first} and {len(more):,} more" if more else first
 
 
 def _hosts(report: HostsReport) -> str:

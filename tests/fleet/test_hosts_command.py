@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 import sample_profiles
@@ -23,6 +24,7 @@ from profiler.redact import redacted
 from profiler.report import render_hosts
 from profiler.report.output import Style
 from profiler.results_skew import HostsReport
+from profiler.xplane.write import SpaceBuilder
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "docs" / "schema" / "hosts.schema.json"
@@ -141,3 +143,52 @@ def test_two_recordings_are_two_runs(make_run: Callable[..., Path]) -> None:
     folder = make_run(2)
     with pytest.raises(UsageError, match="several recordings"):
         api.hosts(",".join(map(str, sorted(folder.iterdir()))))
+
+
+def coupled_host(path: Path, host: str, *, slower: float, longest: float, devices: int = 2, steps: int = 6) -> None:
+    """Writes a host whose devices compute, all at their own pace, and then wait in an all-reduce for the slowest."""
+    ms = 10**9
+    space = SpaceBuilder(hostnames=(host,))
+    random = np.random.default_rng(list(host.encode()))
+    for number in range(devices):
+        plane = space.plane(f"/device:TPU:{number}", stats={"device_type_string": "TPU v6 Lite"})
+        marks, ops = plane.line("Steps"), plane.line("XLA Ops")
+        now = int(random.integers(1, 10**6)) * ms
+        for step in range(steps):
+            begin, pace = now, slower * random.uniform(0.998, 1.002)
+            for symbol, (op, category, length) in enumerate(
+                (
+                    ("dot.1", "convolution", 60 * ms * pace),
+                    ("fusion.2", "loop fusion", 30 * ms * pace),
+                    ("all-reduce.3", "all-reduce", 5 * ms + 90 * ms * (longest * 1.003 - pace)),
+                ),
+                1,
+            ):
+                ops.event(
+                    f"%{op} = f32[8]{{0}} {op.split('.')[0]}(f32[8]{{0}} %x)",
+                    begin,
+                    int(length),
+                    display_name=op,
+                    metadata_stats={
+                        "program_id": 7,
+                        "symbol_id": symbol,
+                        "hlo_category": category,
+                        "tf_op": "jit(f)/x:",
+                    },
+                )
+                begin += int(length)
+            marks.event(str(40 + step), now, begin - now)
+            now = begin
+    space.write(path)
+
+
+def test_a_slow_host_is_found_in_the_files_of_a_run(tmp_path: Path) -> None:
+    paces = {"host-0": 1.0, "host-1": 1.0, "host-2": 1.07, "host-3": 1.0}
+    for host, pace in paces.items():
+        coupled_host(tmp_path / f"{host}.xplane.pb", host, slower=pace, longest=1.07)
+    report = api.hosts(str(tmp_path))
+    (found,) = report.stragglers
+    assert (found.kind, found.name, found.cause) == ("host", "host-2", "all compute")
+    assert found.ratio == pytest.approx(1.07, abs=0.003)
+    assert report.gain_ps == pytest.approx(0.07 * 90e9, rel=0.1)
+    assert (report.file, report.step_ps) == (str(tmp_path), pytest.approx((90 * 1.07 + 5) * 1e9, rel=0.01))
