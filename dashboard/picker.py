@@ -121,8 +121,10 @@ def _side(sources: Sources, side: str, title: str, choices: list[Listed], titles
         on_change=_picked,
         args=(side, pick),
     )
+    line = st.empty()  # in its place at all times: what comes after it would close whenever it moves
     if len(chosen) == 1:
-        elements.text(history.line(next(each for each in choices if each.text == chosen[0])))
+        with line:
+            elements.text(history.line(next(each for each in choices if each.text == chosen[0])))
     with st.expander("Path, several runs, upload"):
         text = st.text_input(
             "Path",

@@ -190,3 +190,11 @@ def test_an_upload_that_is_refused_keeps_no_other_out(monkeypatch: pytest.Monkey
     picker._uploaded(Sources(), "base")
     assert state["base"].endswith("/run.xplane.pb.gz")
     assert [str(error).partition(":")[0] for error in state["_upload_failedbase"]] == ["a.pb", "b.gz"]
+
+
+def test_what_is_open_stays_where_it_is_whatever_is_chosen(open_page: Any) -> None:
+    def places(app: Any) -> list[int]:
+        return [at for at, each in app.sidebar.children.items() if each.type == "expander"]
+
+    named = {"base": f"named={SMALL['base']}", "opt": SMALL["opt"]}
+    assert places(open_page("overview", **SMALL)) == places(open_page("overview", **named))
