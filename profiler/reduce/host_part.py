@@ -104,7 +104,7 @@ class Task:
         file: the file.
         name: how people know it.
         host: read it only where it holds this host's planes.
-        whole: with the digest of its content, the digests of its programs and the op sums, for the reduced form.
+        whole: with the digest of its content, the digests of its programs and the op sums, packed for the reduced form.
         known: contents, by digest, that need not be reduced again.
         threads: how many scan it; None for one a core.
     """
@@ -143,7 +143,18 @@ class Skipped:
     digest: str | None = None
 
 
-Outcome = HostPart | Failure | Skipped
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A host with all that the reduced form keeps of it, packed by profiler.reduced.partial.pack.
+
+    ``digest`` is that of its file's content.
+    """
+
+    digest: str
+    data: bytes
+
+
+Outcome = HostPart | Packed | Failure | Skipped
 
 
 def read_host(task: Task) -> Outcome:
@@ -156,7 +167,12 @@ def read_host(task: Task) -> Outcome:
             if digest in task.known:
                 return Skipped(digest=digest)
             part = reduce_opened(task.file, buffer, packing, threads=task.threads)
-        return host_part(replace(part, file=task.name), digest, whole=task.whole)
+        found = host_part(replace(part, file=task.name), digest, whole=task.whole)
+        if digest is None:
+            return found
+        from profiler.reduced.partial import pack
+
+        return Packed(digest, pack(found))
     except ProfilerError as error:
         return Failure(task.name, error.what, error.remedy)
     except MemoryError:

@@ -59,7 +59,12 @@ class Hosts:
         if host is not None:
             others = [name for _, each in found if isinstance(each, Skipped) for name in each.hosts]
             others += [each.host for _, each in found if isinstance(each, Failure)]
-            found = [(index, each) for index, each in found if isinstance(each, HostPart) or _is_of(each, host)]
+            # Of a file that cannot be read its name is all that says which host it is of.
+            found = [
+                (index, each)
+                for index, each in found
+                if isinstance(each, HostPart) or (isinstance(each, Failure) and each.host == host)
+            ]
             if not found:
                 raise UsageError(
                     f"no host {host!r}", file=self.side.label, remedy=f"there are: {listed(sorted(set(others)))}"
@@ -68,11 +73,6 @@ class Hosts:
         if failures and len(failures) == len(found):
             raise failures[0].error()
         return _described(self.side, self.recordings, found, notes)
-
-
-def _is_of(outcome: Failure | Skipped, host: str) -> bool:
-    """Whether what could not be read is the host that was asked for; its file's name is all that is known of it."""
-    return isinstance(outcome, Failure) and outcome.host == host
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 import profiler
-from profiler.reduce.host_part import HostPart
+from profiler.reduce.host_part import HostPart, Packed
 from profiler.reduced import VERSION, host_tables
 
 
@@ -34,19 +34,12 @@ class Partial:
         # A machine that went down can leave a file of the right name without its end.
         return frozenset(path.name.removesuffix(self._suffix) for path in done if zipfile.is_zipfile(path))
 
-    def add(self, part: HostPart) -> None:
+    def add(self, host: Packed) -> None:
         """Keeps one host, whole or not at all."""
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr("facts.json", json.dumps({**host_tables.facts(part), "ops": part.ops.digest}))
-            archive.writestr("run_info.json", json.dumps(part.run_info))
-            archive.writestr("ops.ipc", packed(part.ops.frame(), "ipc"))
-            archive.writestr("steps.parquet", packed(host_tables.steps(part)))
-            archive.writestr("sums.parquet", packed(host_tables.sums(part)))
         self._hosts.mkdir(parents=True, exist_ok=True)
-        place = self._place(part.digest or "")
+        place = self._place(host.digest)
         new = place.with_suffix(".new")
-        new.write_bytes(buffer.getvalue())
+        new.write_bytes(host.data)
         new.replace(place)
 
     def get(self, digest: str) -> Kept:
@@ -71,7 +64,7 @@ class Kept:
 
     def ops(self) -> pl.DataFrame:
         """Trace.ops of the file."""
-        return pl.read_ipc(io.BytesIO(self._read("ops.ipc")))
+        return pl.read_parquet(io.BytesIO(self._read("ops.parquet")))
 
     def steps(self) -> pl.DataFrame:
         """See host_tables.steps."""
@@ -86,11 +79,20 @@ class Kept:
             return archive.read(name)
 
 
-def packed(frame: pl.DataFrame, form: str = "parquet") -> bytes:
+def pack(part: HostPart) -> bytes:
+    """One host as a file; where it is read, so that who collects them has little to do."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("facts.json", json.dumps({**host_tables.facts(part), "ops": part.ops.digest}))
+        archive.writestr("run_info.json", json.dumps(part.run_info))
+        archive.writestr("ops.parquet", packed(part.ops.frame()))
+        archive.writestr("steps.parquet", packed(host_tables.steps(part)))
+        archive.writestr("sums.parquet", packed(host_tables.sums(part)))
+    return buffer.getvalue()
+
+
+def packed(frame: pl.DataFrame) -> bytes:
     """A table as bytes, equal for equal tables."""
     buffer = io.BytesIO()
-    if form == "ipc":
-        frame.write_ipc(buffer, compression="zstd")
-    else:
-        frame.write_parquet(buffer, compression="zstd", compression_level=9, row_group_size=1 << 20)
+    frame.write_parquet(buffer, compression="zstd", compression_level=9, row_group_size=1 << 20)
     return buffer.getvalue()

@@ -22,7 +22,7 @@ from profiler.reduce import hosts as first_pass
 from profiler.reduce import pool
 from profiler.reduce.engines import Engine
 from profiler.reduce.files import FilePart, program_protos, reduce_file
-from profiler.reduce.host_part import Failure, HostPart, Outcome, Task
+from profiler.reduce.host_part import Failure, Outcome, Packed, Task
 from profiler.reduced import HOSTS, MODULES, OPS, PROGRAMS, RUN_INFO, SPANS, STEPS, VERSION, device_name, sums_name
 from profiler.reduced.partial import Partial, packed
 from profiler.reduced.read import SPANS_COLUMNS, ReducedRun
@@ -77,7 +77,7 @@ def reduce_run(
     ]
     done: dict[int, str | Failure] = {}
     for index, outcome in engine(tasks, workers):
-        if isinstance(outcome, HostPart):
+        if isinstance(outcome, Packed):
             partial.add(outcome)
         done[index] = outcome if isinstance(outcome, Failure) else outcome.digest or ""
         progress(len(done), len(tasks))

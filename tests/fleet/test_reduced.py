@@ -14,6 +14,7 @@ from profiler import api, cli
 from profiler.api import Options
 from profiler.errors import UnreadableError, UsageError
 from profiler.reduce import pool
+from profiler.reduce.host_part import Packed
 from profiler.reduced.write import reduce_run
 from profiler.xplane.locate import locate
 
@@ -167,7 +168,7 @@ def test_what_was_done_before_an_interruption_is_not_read_again(make_run, tmp_pa
             for index, outcome in pool.run(tasks, 1):
                 if len(read) == after:
                     raise KeyboardInterrupt
-                if hasattr(outcome, "devices"):
+                if isinstance(outcome, Packed):
                     read.append(tasks[index].name)
                 yield index, outcome
 
