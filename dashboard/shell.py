@@ -52,7 +52,7 @@ def failed(error: ProfilerError) -> None:
     """What is wrong with the choice, and the ways out: another one, or none as when the app was opened first."""
     elements.failure(error)
     elements.html(
-        '<p class="remark">Change what is chosen on the left, or <a href="?" target="_self">begin anew</a>.</p>'
+        '<p class="remark">Change what is chosen on the left, or <a href="?" style="color: inherit">begin anew</a>.</p>'
     )
 
 

@@ -13,21 +13,16 @@ LOOSE = {
     "ops": ("row",),
     "timeline": ("window", "span"),
 }
-# Those of Streamlit's fields for whole numbers, which fail on an infinite one ("1e999").
-WHOLE = ("base_step", "opt_step")
 MOST_DIGITS = 18  # Python refuses to read thousands of them
 
 
 def keep_only(page: str) -> None:
-    """Forgets the loose parameters of all other pages, and whole numbers that are none."""
+    """Forgets the loose parameters of all other pages."""
     for other, names in LOOSE.items():
         if other != page:
             for name in names:
                 if name in st.query_params:
                     del st.query_params[name]
-    for name in WHOLE:
-        if name not in st.session_state and name in st.query_params and number(name) is None:
-            del st.query_params[name]
 
 
 def get(name: str) -> str:

@@ -88,17 +88,20 @@ def _step(title: str, device: TimelineDevice, places: Iterator[DeltaGenerator]) 
     if count < 2:
         return 0
     lengths = [units.duration(each) for each in sorted((device.steps[:, 1] - device.steps[:, 0]).tolist())]
+    field = partial(
+        st.number_input,
+        f"Step, {title} (0 to {count - 1})",
+        0,
+        count - 1,
+        device.default,
+        help=f"{count} steady steps of {lengths[0]} to {lengths[-1]}; step {device.default} is nearest the median",
+    )
+    key = f"{SHORT[title]}_step"
     with next(places):
-        step = st.number_input(
-            f"Step, {title} (0 to {count - 1})",
-            0,
-            count - 1,
-            device.default,
-            key=f"{SHORT[title]}_step",
-            bind="query-params",
-            help=f"{count} steady steps of {lengths[0]} to {lengths[-1]}; step {device.default} is nearest the median",
-        )
-    return int(step)
+        try:
+            return int(field(key=key, bind="query-params"))
+        except OverflowError:  # Streamlit's own, where the URL has an infinite one ("1e999")
+            return int(field(key=f"{key}_unbound"))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
