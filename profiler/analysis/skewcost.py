@@ -15,6 +15,7 @@ from profiler.results_skew import SkewCount, Spikes
 
 SPIKE_NOISE, MIN_SPIKE = 6.0, 0.02  # times the noise, and of the step
 MIN_SPIKES = 0.1  # of the steps, and two of them
+MIN_COST = 0.01  # of the mean step: what costs less does not matter
 
 
 def gain(every: Table, places: Collection[int], *, late: bool) -> float:
@@ -69,9 +70,12 @@ def spikes(fleet: Fleet, every: Table, slow: Collection[int]) -> Spikes | None:
         return None
     counts = Counter(every.index[others[place]] for place in above.argmax(axis=0)[hit].tolist())
     gains = _gains(every.matrix(every.own)[others], every.matrix(every.steps)[others], far)
+    cost = float(np.where(hit, gains, 0.0).mean())
+    if cost < MIN_COST * every.typical_ps:
+        return None
     return Spikes(
         steps=int(hit.sum()),
         of=len(hit),
         devices=tuple(SkewCount(fleet.devices[index].name, count) for index, count in counts.most_common()),
-        gain_ps=float(np.where(hit, gains, 0.0).mean()),
+        gain_ps=cost,
     )

@@ -206,7 +206,7 @@ def _regular(path: Path) -> bool:
 
 
 def _runs_of(top: Path, here: Path, files: list[Path]) -> Iterator[Run]:
-    """The runs that the profiles of one folder are: one, or one for each; a reduced run is the folder itself."""
+    """The runs that the profiles of one folder are: one, or one for each; a reduced run is the folder."""
     whole = RUN_NAME.fullmatch(here.name) or (here.parent.name == "profile" and here.parent.parent.name == "plugins")
     # A folder as a PATH means all that is in it, links too: those of the search would be fewer.
     if whole and here != top.parent and files == _all_profiles(here):
@@ -324,8 +324,7 @@ def _reduced_facts(run: Run) -> RunFacts:
     folder = run.files[0]
     try:
         hosts = [json.loads(text) for text in pl.read_parquet(folder / HOSTS)["facts"]]
-        infos = json.loads((folder / RUN_INFO).read_text("utf-8"))
-        infos = [info for info in infos if isinstance(info, dict)]
+        infos = [each for each in json.loads((folder / RUN_INFO).read_text("utf-8")) if isinstance(each, dict)]
         devices = [device for host in hosts for device in host["devices"]]
         found = _of_info(infos[0] if infos else {}, hosts[0]["versions"] if hosts else {})
         began = [host["started_ns"] for host in hosts if host.get("started_ns")]

@@ -203,10 +203,11 @@ def test_replicas_that_do_not_wait_for_each_other_lose_nothing() -> None:
 
 def test_of_equal_devices_none_is_named() -> None:
     """Over many runs, at most as often as promised; sampling error aside."""
-    runs = 300
+    count = 300
     shapes = [(2, 1, 3), (2, 4, 5), (8, 4, 4), (3, 1, 10)]
-    named = [bool(skew(made(*shapes[seed % len(shapes)], seed=seed, noise=0.02)).stragglers) for seed in range(runs)]
-    assert sum(named) <= ALPHA * runs + 3 * (ALPHA * runs) ** 0.5
+    found = [skew(made(*shapes[seed % len(shapes)], seed=seed, noise=0.02)) for seed in range(count)]
+    assert sum(bool(each.stragglers) for each in found) <= ALPHA * count + 3 * (ALPHA * count) ** 0.5
+    assert sum(each.spikes is not None for each in found) <= ALPHA * count
 
 
 @pytest.mark.parametrize("kind", ["normal", "heavy tails", "skewed", "some noisier", "chips differ"])
