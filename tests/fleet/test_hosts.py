@@ -279,6 +279,25 @@ def _dying(start: str, name: str) -> str:
     return start.replace("from profiler.reduce.worker", die + "from profiler.reduce.worker")
 
 
+def test_a_small_run_starts_no_process(make_run, monkeypatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert len(api.load(str(make_run(4))).fleet.devices) == 8
+
+
+def test_processes_are_as_many_as_there_are_cores_hosts_and_memory_for(tmp_path, monkeypatch) -> None:
+    tasks = []
+    for number in range(6):
+        file = tmp_path / f"{number}.xplane.pb"
+        with file.open("wb") as sparse:
+            sparse.truncate(100 << 20)
+        tasks.append(Task(file, file.name))
+    need = (100 << 20) * pool.BYTES_PER_BYTE + pool.IDLE_BYTES
+    monkeypatch.setattr(pool, "cores", lambda: 8)
+    for available, expected in ((None, 8), (100 * need, 8), (3 * need, 3), (need // 2, 1)):
+        monkeypatch.setattr(pool, "_available_bytes", lambda available=available: available)
+        assert pool._fitting(tasks) == expected
+
+
 def test_who_stops_listening_leaves_no_process_behind(make_run, monkeypatch) -> None:
     folder = make_run(4)
     started: list[subprocess.Popen[bytes]] = []
