@@ -216,7 +216,7 @@ def hosts(path: str | Measured, options: Options = Options()) -> HostsReport:
     """All devices of all hosts of a run beside each other: which host or chip the others wait for, and what it costs.
 
     Raises:
-        UsageError: the argument names several recordings.
+        UsageError: the argument names several recordings, or no step is left.
     """
     from profiler.analysis.skew import skew
     from profiler.errors import UsageError

@@ -19,6 +19,7 @@ from profiler.analysis.skewtable import INPUT as INPUT_PHASE
 from profiler.analysis.skewtable import Table, means, table
 from profiler.analysis.skewtest import effects, holm, lower_median
 from profiler.analysis.skewwords import ALL_COMPUTE, INPUT, ONE, SEVERAL, notes, verdict
+from profiler.errors import UsageError
 from profiler.fleet import Fleet, StepRange
 from profiler.results_skew import HostsReport, SkewFamily, Straggler
 from profiler.trace import Trace
@@ -34,9 +35,16 @@ NEGLIGIBLE = 0.01  # of the largest excess
 
 
 def skew(trace: Trace, steps: StepRange | None = None, skip_first: int = 0) -> HostsReport:
-    """All devices of a run beside each other, and who is slow; over the steps that are chosen."""
+    """All devices of a run beside each other, and who is slow; over the steps that are chosen.
+
+    Raises:
+        UsageError: no step is left.
+    """
     fleet = trace.fleet
     every = table(fleet, steps, skip_first)
+    if not len(every) and (steps or skip_first):
+        count = max((len(windows.spans) for windows in fleet.windows), default=0)
+        raise UsageError("no step is left", file=trace.label, remedy=f"there are {count} steady steps, from 0")
     several = len(every) > 1
     slow = _slow(every) if several else _Slow()
     devices = device_rows(fleet, every)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from profiler.analysis.skew import ALPHA, skew
 from profiler.analysis.skewhosts import missing_names
 from profiler.analysis.skewtest import effects, holm, lower_median
+from profiler.errors import UsageError
 from profiler.fleet import Fleet, Host
 from profiler.results_skew import HostsReport
 from profiler.trace import AllocatorPeaks, Device, Trace, Windows
@@ -248,6 +249,22 @@ def test_a_single_step_names_nobody_and_says_why() -> None:
     report = skew(made(steps=1, change=slower((2, slice(None), slice(None)), 0.5)))
     assert names(report) == []
     assert "skew_noise_unknown" in [note.code for note in report.warnings]
+
+
+@pytest.mark.parametrize(("steps", "left"), [((2, 5), 3), ((6, None), 2)])
+def test_only_the_steps_that_are_chosen_count(steps: tuple[int | None, int | None], left: int) -> None:
+    trace = made(change=slower((2, slice(None), slice(0, 2)), 0.3))
+    report = skew(trace, steps)
+    assert names(report) == []
+    assert [step.step for step in report.steps] == list("01234567"[slice(*steps)])
+    assert {each.steps for each in report.devices} == {left}
+
+
+def test_no_step_left_is_an_error() -> None:
+    with pytest.raises(UsageError, match="no step is left"):
+        skew(made(), (8, None))
+    with pytest.raises(UsageError, match="no step is left"):
+        skew(made(), skip_first=9)
 
 
 # --- what is exact
