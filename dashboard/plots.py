@@ -70,6 +70,7 @@ def waterfall(figure: Waterfall, colors: Palette) -> go.Figure:
             },
             text=[figure.text(bar) for bar in figure.bars],
             textposition="outside",
+            constraintext="none",
             cliponaxis=False,
             hovertext=[f"{words(bar.label)}: {figure.text(bar)}" for bar in figure.bars],
             hoverinfo="text",

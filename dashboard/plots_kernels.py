@@ -16,6 +16,7 @@ from profiler.results import KernelRow
 
 SIDES = ("baseline", "optimized")
 ROW_HEIGHT = 52
+TOP = 54  # the buttons, and the legend below them: side by side they meet on a narrow page
 
 
 def legend(colors: Palette) -> dict[str, Any]:
@@ -49,13 +50,13 @@ def calls(figure: CallsFigure, colors: Palette) -> go.Figure:
     est = " (est.)" if figure.estimated else ""
     longest = max((one.mean_time_ps for row in figure.rows for one in row.both if one), default=0.0)
     drawn.update_layout(
-        layout(colors, 86 + ROW_HEIGHT * len(figure.rows)),
+        layout(colors, 54 + TOP + ROW_HEIGHT * len(figure.rows)),
         barmode="group",
         bargap=0.35,
         bargroupgap=0.12,
         showlegend=True,
         legend={**legend(colors), "traceorder": "normal"},
-        margin={"l": 8, "r": 8, "t": 32, "b": 40},
+        margin={"l": 8, "r": 8, "t": TOP, "b": 40},
     )
     drawn.update_yaxes(
         axis(

@@ -52,7 +52,7 @@ def roofline(figure: RooflineFigure, colors: Palette) -> go.Figure:
         legend={
             "orientation": "h",
             "x": 0,
-            "y": -0.13,
+            "y": -0.16,
             "yanchor": "top",
             "itemsizing": "constant",
             "bgcolor": "rgba(0,0,0,0)",
@@ -61,6 +61,7 @@ def roofline(figure: RooflineFigure, colors: Palette) -> go.Figure:
         margin={"l": 8, "r": 8, "t": 8, "b": 96},
         xaxis=axis(colors, "FLOPs per byte accessed", **_log(figure.x)),
         yaxis=axis(colors, "TFLOP/s", **_log(figure.y)),
+        xaxis_title_standoff=6,  # the legend is below it
         hovermode="closest",
     )
     return drawn

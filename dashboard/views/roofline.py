@@ -25,11 +25,14 @@ Sides = tuple[tuple[str, Roofline], ...]
 def page(comparison: Comparison) -> None:
     """The page."""
     st.header("Roofline")
-    elements.estimate_banner(sides(comparison.diff))
     reason = st.container()
     base, opt = _rooflines(comparison)
     both: Sides = (("baseline", base), ("optimized", opt))
     with reason:
+        verdict = roofline_diff.verdict(base, opt)
+        if verdict:
+            elements.text(verdict, "because")
+        elements.estimate_banner(sides(comparison.diff))
         _without_roof(both)
     elements.html(html_parts.facts(roofline_diff.fact_rows(base, opt), "Roof, MFU and HFU of both sides"))
     drawn, families = _controls(both)

@@ -13,6 +13,23 @@ from profiler.results_efficiency import RoofFamily, Roofline
 Sides = tuple[RoofFamily | None, RoofFamily | None]
 
 
+def verdict(base: Roofline, opt: Roofline) -> str | None:
+    """What of the compute time is beyond the roof on either side; None where neither has one."""
+    if not any(side.ridge_flops_per_byte for side in (base, opt)):
+        return None
+    est = " (est.)" if "compiled" in (base.kind, opt.kind) else ""
+    return f"Compute beyond the roof, per {base.unit}: {_joined(map(_beyond, (base, opt)))}{est}."
+
+
+def _beyond(side: Roofline) -> str:
+    told = [row for row in side.ops if row.roof_time_ps_per_step is not None]
+    time = sum(row.time_ps_per_step for row in told)
+    if not time:
+        return units.UNKNOWN
+    wasted = sum(row.wasted_time_ps_per_step or 0.0 for row in told)
+    return f"{units.duration(wasted)} of {units.duration(time)} ({units.percent(wasted / time)})"
+
+
 def fact_rows(base: Roofline, opt: Roofline) -> list[tuple[str, str, str]]:
     """What it is, the baseline's, the optimized side's; without the files."""
     left, right = ({key: cell.text for key, cell in facts(side) if key != "file"} for side in (base, opt))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from profiler import api
 from profiler.analysis.summary import Measured
-from profiler.report import html_parts, remat_diff, roofline_diff, units
+from profiler.report import html_parts, remat_diff, roofline_diff, roofline_view, units
 from profiler.report.figures_keep import keep_figure
 from profiler.report.figures_kernels import calls_figure, cards, is_attention, is_grouped_matmul, only
 from profiler.report.figures_roofline import OTHERS, ops_frame, roofline_figure
@@ -167,6 +168,19 @@ def test_what_is_counted_per_step_says_how_much_more_work_a_step_does() -> None:
     text = per_step(api.diff(base, opt))
     assert text == "Per device and step of each side, not scaled to equal work: the optimized step does 1.50× the work."
     assert per_step(api.diff(base, base)) == "Per device and step of each side."
+
+
+def test_the_roofline_in_a_sentence_says_what_each_side_says() -> None:
+    base, opt = map(api.roofline, sides())
+    text = roofline_diff.verdict(base, opt)
+    assert text is not None
+    for side in (base, opt):
+        (compute,) = (cell.text for key, cell in roofline_view.facts(side) if key == "compute")
+        time, wasted = re.findall(r"[\d.]+ m?s", compute)
+        assert f"{wasted} of {time}" in text
+    assert "(est.)" in text
+    bare = replace(base, ridge_flops_per_byte=None)
+    assert roofline_diff.verdict(bare, bare) is None
 
 
 def test_a_list_that_goes_on_goes_on_counting() -> None:
