@@ -295,7 +295,10 @@ def diff(
 
 
 def _sides(paths: Sequence[str | Measured], options: Sequence[Options]) -> list[Measured]:
-    """All sides, read side by side; those of paths get labels that tell them apart."""
+    """All sides, read side by side; those of paths get labels that tell them apart.
+
+    Sides of several hosts are read one after the other: each takes all cores and the memory for itself.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from profiler.xplane.locate import labels
@@ -303,6 +306,8 @@ def _sides(paths: Sequence[str | Measured], options: Sequence[Options]) -> list[
     located = _here([path for path in paths if isinstance(path, str)])
     here = iter(zip(located, labels(located), strict=True))
     sides = [next(here) if isinstance(path, str) else (path, None) for path in paths]
+    if any(len(recording.files) > 1 for side in located for recording in side.recordings):
+        return [measured(side, each, label=label) for (side, label), each in zip(sides, options, strict=True)]
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda side, each: measured(side[0], each, label=side[1]), sides, options))
 

@@ -323,7 +323,8 @@ def test_a_script_without_a_guard_uses_several_processes(make_run, tmp_path) -> 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a process group")
-def test_ctrl_c_ends_every_process(make_run, tmp_path) -> None:
+@pytest.mark.parametrize("command", ["summary", "diff"])
+def test_ctrl_c_ends_every_process(make_run, tmp_path, command: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, time\n"
@@ -333,8 +334,10 @@ def test_ctrl_c_ends_every_process(make_run, tmp_path) -> None:
         "pool._fitting = lambda tasks: 2\n"
         "sys.exit(cli.main(sys.argv[1:]))\n"
     )
-    command = [sys.executable, str(script), "summary", str(make_run(4))]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    paths = [str(make_run(4))] * (2 if command == "diff" else 1)
+    process = subprocess.Popen(
+        [sys.executable, str(script), command, *paths], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     deadline = time.monotonic() + 60
     while len(_group(process.pid)) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
