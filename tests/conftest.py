@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from profiler.xplane.write import SpaceBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long an example takes says how busy the machine is, and no test may depend on that.
+settings.register_profile("profiler", deadline=None)
+settings.load_profile("profiler")
 
 
 @pytest.fixture(scope="session")
