@@ -9,7 +9,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,7 +105,7 @@ class Task:
         name: how people know it.
         host: read it only where it holds this host's planes.
         whole: with the digest of its content, the digests of its programs and the op sums, packed for the reduced form.
-        known: contents, by digest, that need not be reduced again.
+        known: files, by ``file_key``, that need not be reduced again.
         threads: how many scan it; None for one a core.
     """
 
@@ -137,20 +137,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that need not be read: it is of other ``hosts``, or its content, by ``digest``, is known."""
+    """A file that need not be read: it is of other ``hosts``, or known by its ``key``."""
 
     hosts: tuple[str, ...] = ()
-    digest: str | None = None
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A host with all that the reduced form keeps of it, packed by profiler.reduced.partial.pack.
+    """A host with all that the reduced form keeps of it, packed by profiler.reduced.partial.pack; see ``file_key``."""
 
-    ``digest`` is that of its file's content.
-    """
-
-    digest: str
+    key: str
     data: bytes
 
 
@@ -164,15 +161,16 @@ def read_host(task: Task) -> Outcome:
             if task.host is not None and task.host not in (hosts := host_names(buffer, task.file)):
                 return Skipped(hosts=hosts)
             digest = hashlib.sha256(buffer).hexdigest() if task.whole else None
-            if digest in task.known:
-                return Skipped(digest=digest)
+            key = file_key(digest, task.name) if digest is not None else ""
+            if key in task.known:
+                return Skipped(key=key)
             part = reduce_opened(task.file, buffer, packing, threads=task.threads)
         found = host_part(replace(part, file=task.name), digest, whole=task.whole)
         if digest is None:
             return found
         from profiler.reduced.partial import pack
 
-        return Packed(digest, pack(found))
+        return Packed(key, pack(found))
     except ProfilerError as error:
         return Failure(task.name, error.what, error.remedy)
     except MemoryError:
@@ -181,6 +179,11 @@ def read_host(task: Task) -> Outcome:
         return Failure(task.name, f"cannot be read: {error.strerror or error}")
     except Exception as error:  # one file of thousands: it is named, and the others are read all the same
         return Failure(task.name, f"unexpected {type(error).__name__}: {error} (a bug in profiler)")
+
+
+def file_key(digest: str, name: str) -> str:
+    """What tells a file: its content, and its name, which may be all that says whose it is."""
+    return hashlib.sha256(f"{digest} {PurePath(name).name}".encode(errors="surrogatepass")).hexdigest()
 
 
 def host_part(part: FilePart, digest: str | None = None, *, whole: bool = False) -> HostPart:

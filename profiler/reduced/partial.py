@@ -1,4 +1,4 @@
-"""What an interrupted reduce has done: a file for every host, by the digest of its profile's content.
+"""What an interrupted reduce has done: a file for every host, by the content and name of its profile.
 
 They lie in ``NAME.partial`` beside the reduced run that is being made, and go when it is whole.
 """
@@ -27,7 +27,7 @@ class Partial:
         self._suffix = f".{profiler.__version__}.{VERSION}.zip"  # another version may reduce otherwise
 
     def known(self) -> frozenset[str]:
-        """The contents that are done."""
+        """The files that are done, by profiler.reduce.host_part.file_key."""
         if not self._hosts.is_dir():
             return frozenset()
         done = (path for path in self._hosts.iterdir() if path.name.endswith(self._suffix))
@@ -37,17 +37,17 @@ class Partial:
     def add(self, host: Packed) -> None:
         """Keeps one host, whole or not at all."""
         self._hosts.mkdir(parents=True, exist_ok=True)
-        place = self._place(host.digest)
+        place = self._place(host.key)
         new = place.with_suffix(".new")
         new.write_bytes(host.data)
         new.replace(place)
 
-    def get(self, digest: str) -> Kept:
+    def get(self, key: str) -> Kept:
         """One host that is done."""
-        return Kept(self._place(digest))
+        return Kept(self._place(key))
 
-    def _place(self, digest: str) -> Path:
-        return self._hosts / f"{digest}{self._suffix}"
+    def _place(self, key: str) -> Path:
+        return self._hosts / f"{key}{self._suffix}"
 
 
 class Kept:

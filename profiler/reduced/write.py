@@ -22,7 +22,7 @@ from profiler.reduce import hosts as first_pass
 from profiler.reduce import pool
 from profiler.reduce.engines import Engine
 from profiler.reduce.files import FilePart, program_protos, reduce_file
-from profiler.reduce.host_part import Failure, Outcome, Packed, Task
+from profiler.reduce.host_part import Failure, HostPart, Outcome, Packed, Task
 from profiler.reduced import HOSTS, MODULES, OPS, PROGRAMS, RUN_INFO, SPANS, STEPS, VERSION, device_name, sums_name
 from profiler.reduced.partial import Partial, packed
 from profiler.reduced.read import SPANS_COLUMNS, ReducedRun
@@ -79,7 +79,8 @@ def reduce_run(
     for index, outcome in engine(tasks, workers):
         if isinstance(outcome, Packed):
             partial.add(outcome)
-        done[index] = outcome if isinstance(outcome, Failure) else outcome.digest or ""
+        if not isinstance(outcome, HostPart):  # which no whole task gives
+            done[index] = outcome if isinstance(outcome, Failure) else outcome.key
         progress(len(done), len(tasks))
     failures = [each for each in done.values() if isinstance(each, Failure)]
     if len(failures) == len(tasks):
@@ -124,8 +125,8 @@ def _tables(new: Path, order: Sequence[str | Failure], partial: Partial) -> None
     ops: list[pl.DataFrame] = []
     shard: list[pl.DataFrame] = []
     (new / sums_name(0)).parent.mkdir()
-    for index, digest in enumerate(order):
-        kept = None if isinstance(digest, Failure) else partial.get(digest)
+    for index, key in enumerate(order):
+        kept = None if isinstance(key, Failure) else partial.get(key)
         if kept is not None:
             table = tables.setdefault(kept.facts["ops"], len(tables))
             if table == len(ops):
@@ -198,9 +199,9 @@ def _module_table(modules: Marks) -> pl.DataFrame:
 def _programs(new: Path, recording: Recording, order: Sequence[str | Failure], partial: Partial) -> None:
     """Every HLO program once, from the first host that has it."""
     wanted: dict[str, int] = {}
-    for index, digest in enumerate(order):
-        if not isinstance(digest, Failure):
-            for program in partial.get(digest).facts["programs"].values():
+    for index, key in enumerate(order):
+        if not isinstance(key, Failure):
+            for program in partial.get(key).facts["programs"].values():
                 wanted.setdefault(program, index)
     found: dict[str, bytes] = {}
     for index in sorted(set(wanted.values())):
@@ -225,9 +226,8 @@ def _manifest(
             hosts.append({"file": file, "host": host_name(Path(name)), "status": FAILED, "why": each.what})
         else:
             known = partial.get(each).facts
-            hosts.append(
-                {"file": file, "host": known["hosts"][0], "status": "read", "bytes": known["bytes"], "digest": each}
-            )
+            said = {"bytes": known["bytes"], "digest": known["digest"]}
+            hosts.append({"file": file, "host": known["hosts"][0], "status": "read", **said})
     manifest = {
         "format": REDUCED,
         "version": VERSION,

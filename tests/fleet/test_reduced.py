@@ -86,6 +86,23 @@ def test_a_run_of_one_host_keeps_the_spans_of_all_its_devices(make_run, tmp_path
         assert answer(command, tmp_path / "one.parquet", capsys) == answer(command, folder, capsys)
 
 
+def test_hosts_of_equal_content_are_told_by_the_names_of_their_files(tpu_space, tmp_path, capsys) -> None:
+    steps = [(str(number), number * 10**9, 10**9) for number in range(4)]
+    space = tpu_space({"TPU:0": {"Steps": steps, "XLA Ops": [("add.1", start, 10**8) for _, start, _ in steps]}})
+    space._header.hostnames[:] = []  # the files do not say whose they are
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        space.write(folder / f"{name}.xplane.pb")
+    api.reduce(str(folder), tmp_path / "run.parquet")
+    assert [each.name for each in api.load(str(tmp_path / "run.parquet")).fleet.devices] == [
+        "a/TPU:0",
+        "b/TPU:0",
+        "c/TPU:0",
+    ]
+    assert answer("summary", tmp_path / "run.parquet", capsys) == answer("summary", folder, capsys)
+
+
 def test_a_compiled_profile_stays_one(tmp_path, capsys) -> None:
     import sample_profiles
 
