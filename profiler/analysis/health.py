@@ -19,7 +19,7 @@ from profiler.hardware import by_name, identify_tpu
 from profiler.reduce.steps import ANNOTATIONS, STEPS_LINE
 from profiler.results_health import Assumption, Coverage, Health, HealthDevice, HealthFile, Presence
 from profiler.runinfo import fact, flat, tokens_per_device
-from profiler.trace import Trace
+from profiler.trace import Timeline, Trace
 from profiler.xplane import scan
 
 ALL = "all ops"
@@ -156,6 +156,7 @@ def _row(name: str, scope: str, rows: pl.DataFrame, known: pl.Expr, without: str
 
 def _devices(measured: Measured) -> Iterable[HealthDevice]:
     trace, spans = measured.trace, measured.times.spans
+    of_device = {index: sums for (index,), sums in trace.op_sums.partition_by("device", as_dict=True).items()}
     for device, timeline, windows in zip(trace.devices, trace.timelines, trace.windows, strict=True):
         yield HealthDevice(
             name=device.name,
@@ -166,14 +167,14 @@ def _devices(measured: Measured) -> Iterable[HealthDevice]:
             ops=len(np.unique(timeline.op)),
             steps=len(spans.get(device.index, ())),
             step_source=windows.source,
-            clock_ppm=_clock(trace, device.index) if device.platform == "tpu" else None,
+            clock_ppm=_clock(of_device[device.index], timeline)
+            if device.platform == "tpu" and device.index in of_device
+            else None,
         )
 
 
-def _clock(trace: Trace, index: int) -> float | None:
-    """How the device's own clock runs against the common one, by the same ops in both; None where there is one."""
-    sums = trace.op_sums.filter(pl.col("device") == index)
-    timeline = trace.timelines[index]
+def _clock(sums: pl.DataFrame, timeline: Timeline) -> float | None:
+    """How a device's own clock runs against the common one, by the same ops in both; None where there is one."""
     same = (timeline.lane >= 0) & np.isin(timeline.op, sums["op_id"].to_numpy())
     own, common = int(sums["total_time_ps"].sum()), int(timeline.duration_ps[same].sum())
     if int(same.sum()) != int(sums["occurrences"].sum()) or own == common or not common:
