@@ -19,10 +19,10 @@ from dashboard.sources import Sources
 from profiler import api
 from profiler.analysis.summary import Measured
 from profiler.api import Options
-from profiler.errors import UnreadableError
+from profiler.errors import ProfilerError, UnreadableError
 from profiler.report import units
 from profiler.results import Diff, Ladder
-from profiler.xplane.locate import labels, locate
+from profiler.xplane.locate import MANIFEST, labels, locate
 
 Result = TypeVar("Result")
 
@@ -101,21 +101,22 @@ def told(sources: Sources) -> Iterator[None]:
     except OSError as error:
         what, file = f"cannot be read: {error.strerror or error}", str(error.filename or "")
         raise UnreadableError(what, file=sources.short(file) if file else None) from error
-    except UnreadableError as error:
+    except ProfilerError as error:
         if not Path(str(error.file)).is_absolute():
             raise
-        raise UnreadableError(error.what, file=sources.short(str(error.file)), remedy=error.remedy) from error
+        raise type(error)(error.what, file=sources.short(str(error.file)), remedy=error.remedy) from error
 
 
-def analysed(side: Side, analysis: Callable[[Measured], Result]) -> Result:
+def analysed(side: Side, analysis: Callable[..., Result], *options: Options) -> Result:
     """What an analysis says of a side, such as ``api.kernels``; kept like everything else.
 
     Args:
         side: one side of a comparison.
         analysis: a named function of a module (its name is part of the key), of the measured side alone.
+        options: how the side was read, for an analysis that has to know.
     """
-    name = f"{analysis.__module__}.{analysis.__qualname__}"
-    found: Result = _analysed(f"{side.key}|{side.measured.trace.label}|{name}", analysis, side.measured)
+    name = f"{analysis.__module__}.{analysis.__qualname__}|{options}"
+    found: Result = _analysed(f"{side.key}|{side.measured.trace.label}|{name}", analysis, side.measured, options)
     return found
 
 
@@ -139,13 +140,26 @@ def fingerprint(path: str) -> str:
     Raises:
         UnreadableError: there is none.
     """
+    return "+".join(_digest(str(file), *_stamp(file)) for file in _telling(path))
+
+
+def stamps(path: str) -> tuple[tuple[int, int, int], ...]:
+    """What changes when the files that a PATH names do."""
+    return tuple(_stamp(file) for file in _telling(path))
+
+
+def extent(path: str) -> str:
+    """How much a PATH names, in words: how many hosts, where there are several, and the size of their files."""
     files = [file for recording in locate(path).recordings for file in recording.files]
-    return "+".join(_digest(str(file), *_stamp(file)) for file in files)
+    inside = [each for file in files for each in (file.rglob("*") if file.is_dir() else (file,))]
+    hosts = f"{len(files):,} files, " if len(files) > 1 else ""
+    return hosts + units.size(sum(each.stat().st_size for each in inside if each.is_file()))
 
 
-def size(path: str) -> int:
-    """Bytes of all files that a PATH names."""
-    return sum(file.stat().st_size for recording in locate(path).recordings for file in recording.files)
+def _telling(path: str) -> list[Path]:
+    """The files that tell the content: of a reduced run its manifest, which has the digests of all its hosts."""
+    files = (file for recording in locate(path).recordings for file in recording.files)
+    return [file / MANIFEST if file.is_dir() else file for file in files]
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
@@ -186,8 +200,8 @@ def _ladder(key: str, _sides: Sequence[Measured], _options: Sequence[Options]) -
 
 
 @st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
-def _analysed(key: str, _analysis: Callable[[Measured], Any], _measured: Measured) -> Any:
-    return _analysis(_measured)
+def _analysed(key: str, _analysis: Callable[..., Any], _measured: Measured, _options: tuple[Options, ...]) -> Any:
+    return _analysis(_measured, *_options)
 
 
 @st.cache_resource(max_entries=MOST_RESULTS, show_spinner=False)
@@ -207,26 +221,32 @@ def _labelled(measured: Measured, label: str) -> Measured:
 def _all_read(
     paths: Sequence[str], options: Sequence[Options], titles: Sequence[str], last: str
 ) -> list[tuple[str, Measured]]:
-    """(key, measured) of every path, read two at a time; what takes longer than a moment shows how far it is."""
+    """(key, measured) of every path; what takes longer than a moment shows how far it is.
+
+    Two at a time; those of several hosts one after the other, since each takes all cores and the memory for itself.
+    """
     context = get_script_run_ctx()
     shown = st.empty()
+    at_once = 1 if any(len(each.files) > 1 for path in paths for each in locate(path).recordings) else 2
 
     def read(path: str, each: Options) -> tuple[str, Measured]:
         key = _key(path, each)
         return key, _measured(key, path, each)
 
-    with ThreadPoolExecutor(2, initializer=lambda: add_script_run_ctx(threading.current_thread(), context)) as pool:
+    with ThreadPoolExecutor(
+        at_once, initializer=lambda: add_script_run_ctx(threading.current_thread(), context)
+    ) as pool:
         jobs = [pool.submit(read, path, each) for path, each in zip(paths, options, strict=True)]
         pending: set[Future[tuple[str, Measured]]] = set(jobs)
         while pending:
             done, pending = wait(pending, timeout=PATIENCE_S, return_when=FIRST_COMPLETED)
             if not done or len(jobs) > 2:
                 left = [
-                    f"{title} ({units.size(size(path))})"
+                    f"{title} ({extent(path)})"
                     for title, path, job in zip(titles, paths, jobs, strict=True)
                     if job in pending
                 ]
-                words = f"Reading {' and '.join(left[:2])} …" if left else f"{last.capitalize()} …"
+                words = f"Reading {' and '.join(left[:at_once])} …" if left else f"{last.capitalize()} …"
                 shown.progress((len(jobs) - len(pending)) / (len(jobs) + 1), text=words)
         shown.empty()
         return [job.result() for job in jobs]

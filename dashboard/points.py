@@ -12,7 +12,7 @@ from typing import Any
 import streamlit as st
 from streamlit.runtime.scriptrunner import add_script_run_ctx, get_script_run_ctx
 
-from dashboard.loading import told
+from dashboard.loading import stamps, told
 from dashboard.sources import Sources
 from profiler import api
 from profiler.api import Options
@@ -64,7 +64,7 @@ def points(texts: Sequence[str], sources: Sources, options: Options) -> list[Poi
         try:
             path = sources.resolve(text)
             with told(sources):
-                return _point(f"{path}|{_stamp(path)}|{options}", text, path, options)
+                return _point(f"{path}|{stamps(path)}|{options}", text, path, options)
         except ProfilerError as error:
             return Point(text, datetime.fromtimestamp(0).astimezone(), error=str(error))
 
@@ -82,12 +82,6 @@ def differing(found: Sequence[Point]) -> list[str]:
     configs = [point.config for point in found if point.config]
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
-
-
-def _stamp(path: str) -> tuple[tuple[int, int, int], ...]:
-    """What changes when the files do."""
-    files = [file.stat() for recording in locate(path).recordings for file in recording.files]
-    return tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in files)
 
 
 @st.cache_resource(max_entries=MOST_KEPT, show_spinner=False)

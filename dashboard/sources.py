@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dashboard.uploads import PREFIX, Uploads
 from profiler.errors import ProfilerError, UnreadableError
-from profiler.xplane.locate import RUN_NAME, SUFFIXES, Side, locate
+from profiler.xplane.locate import RUN_NAME, SUFFIXES, Side, is_reduced, locate
 from profiler.xplane.runs import Runs, runs
 
 SAMPLES = "samples"
@@ -65,8 +65,8 @@ class Sources:
     def of(cls, arguments: Sequence[str]) -> Sources:
         """The roots and the recordings that the arguments of a command line name.
 
-        A folder is a root, whose runs can be chosen. A file, a run folder, a URL (it is fetched now) and anything with
-        a label or a comma is a recording to begin with (``opened``), and may be read.
+        A folder is a root, whose runs can be chosen. A file, a run folder, a reduced run, a URL (it is fetched now) and
+        anything with a label or a comma is a recording to begin with (``opened``), and may be read.
 
         Raises:
             UnreadableError: an argument names nothing that could be read.
@@ -74,7 +74,7 @@ class Sources:
         folders: list[Path] = []
         recordings: list[tuple[str, list[Path]]] = []
         for argument in arguments:
-            if _is_folder(argument) and not RUN_NAME.fullmatch(Path(argument).absolute().name):
+            if _is_folder(argument) and not _is_run(Path(argument).expanduser()):
                 folders.append(Path(argument).expanduser())
                 continue
             side = locate(argument)
@@ -194,10 +194,10 @@ class Sources:
         """Every file that profiler would open lies below a root, without links, or is an upload that was found."""
         if self.uploads.holds(file):
             return
-        inside = sorted(file.iterdir()) if file.is_dir() else []  # a reduced run is a folder of files
-        for each in (file, *inside):
-            if not any(_plain(root.real, rest) for root, rest in self._readings(each)):
-                raise _refusal(text)
+        if not any(_plain(root.real, rest) for root, rest in self._readings(file)):
+            raise _refusal(text)
+        if file.is_dir() and _has_links(file):  # a reduced run is a folder of tables
+            raise _refusal(text)
 
 
 def browser() -> str:
@@ -225,6 +225,15 @@ def _plain(top: Path, parts: tuple[str, ...]) -> bool:
     except (OSError, ValueError):
         return False
     return same and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _has_links(folder: Path) -> bool:
+    """Whether anything in a folder, however deep, is a link."""
+    if os.path.normcase(os.path.realpath(folder)) != os.path.normcase(folder):
+        return True
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    return any(entry.is_symlink() or (entry.is_dir() and _has_links(folder / entry.name)) for entry in found)
 
 
 def _refusal(text: str) -> UnreadableError:
@@ -268,6 +277,11 @@ def _own_label(side: Side) -> str:
     """The label of a side where its paths alone would not say it: that of a log folder. Empty where they do."""
     plain = locate(",".join(str(path) for path in _paths(side))).label
     return side.label if side.label != plain and _LABEL.fullmatch(f"{side.label}=x") else ""
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is one run: named by its time, or reduced."""
+    return bool(RUN_NAME.fullmatch(folder.absolute().name)) or is_reduced(folder)
 
 
 def _is_folder(text: str) -> bool:
