@@ -26,6 +26,7 @@ PAGES = (
     Page("timeline", "Timeline", "view_timeline"),
     Page("roofline", "Roofline", "show_chart"),
     Page("steps", "Steps & loss", "stairs"),
+    Page("hosts", "Hosts", "dns"),
     Page("runs", "Runs", "history"),
     Page("health", "Trace health", "health_and_safety"),
 )

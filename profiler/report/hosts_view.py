@@ -40,7 +40,7 @@ MATCHED = {
 def hosts_document(report: HostsReport, top: int | None = None) -> Document:
     """The report as blocks; ``top`` rows per table, None for the default, 0 for all."""
     rows = limit(top, DEFAULT_ROWS)
-    blocks: list[Block] = [Line(report.verdict, headline=True), Facts(_facts(report))]
+    blocks: list[Block] = [Line(report.verdict, headline=True), Facts(hosts_facts(report))]
     if report.kind == "compiled":
         blocks.append(Line(ESTIMATE + ".", BAD))
     blocks += [slow_items(report)] if report.stragglers or report.spikes else []
@@ -57,7 +57,8 @@ def hosts_document(report: HostsReport, top: int | None = None) -> Document:
     return Document(f"profiler hosts: {report.label}", tuple(blocks))
 
 
-def _facts(report: HostsReport) -> tuple[tuple[str, Cell], ...]:
+def hosts_facts(report: HostsReport) -> tuple[tuple[str, Cell], ...]:
+    """What was put beside each other, and what is not here."""
     several = len(report.devices) > 1
     facts = [
         ("file" if len(report.hosts) < 2 else "folder", name(report.file)),
