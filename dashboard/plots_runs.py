@@ -13,6 +13,7 @@ from dashboard.theme import Palette
 from profiler.report import units
 from profiler.report.wording import EQUAL_WORK
 from profiler.results import Ladder, Summary
+from profiler.results_history import HistoryChange
 
 LABEL_WIDTH = 28
 SYMBOLS = {"recorded": "circle", "compiled": "diamond-open"}
@@ -20,8 +21,9 @@ SYMBOLS = {"recorded": "circle", "compiled": "diamond-open"}
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a run: its title, how it is read and how a value is written."""
+    """One figure of a run: its title, how it is read and how a value is written; ``name`` in profiler.history."""
 
+    name: str
     title: str
     value: Callable[[Summary], float | None]
     text: Callable[[float | None], str]
@@ -30,15 +32,18 @@ class Metric:
 
 
 METRICS = {
-    "MFU": Metric("MFU, %", lambda run: run.mfu, lambda value: units.percent(value, 2), 100.0),
+    "MFU": Metric("mfu", "MFU, %", lambda run: run.mfu, lambda value: units.percent(value, 2), 100.0),
     "step time": Metric(
+        "step_time",
         "step, ms",
         lambda run: run.steps.mean_ps,
         units.duration,
         1e-9,
         lambda run: (run.steps.p10_ps, run.steps.p90_ps),
     ),
-    "tokens/s": Metric("tokens/s per device", lambda run: run.tokens_per_s, lambda value: units.number(value, 5)),
+    "tokens/s": Metric(
+        "tokens_per_s", "tokens/s per device", lambda run: run.tokens_per_s, lambda value: units.number(value, 5)
+    ),
 }
 
 
@@ -51,7 +56,13 @@ def series(points: Sequence[Point]) -> dict[tuple[str, str, str], list[int]]:
     return found
 
 
-def history(points: Sequence[Point], names: Sequence[str], metric: Metric, colors: Palette) -> go.Figure:
+def history(
+    points: Sequence[Point],
+    names: Sequence[str],
+    metric: Metric,
+    colors: Palette,
+    changes: Sequence[HistoryChange] = (),
+) -> go.Figure:
     """A figure of every run in the order of time; a run without it leaves a gap.
 
     Args:
@@ -59,6 +70,7 @@ def history(points: Sequence[Point], names: Sequence[str], metric: Metric, color
         names: a short name for each.
         metric: one of ``METRICS``.
         colors: of the theme.
+        changes: from which of ``names`` on the figure has another level.
     """
     drawn = go.Figure()
     shades = [colors.opt, colors.gain, colors.loss, colors.base]
@@ -78,6 +90,18 @@ def history(points: Sequence[Point], names: Sequence[str], metric: Metric, color
                 hovertext=[_hover(points[place], names[place], metric) for place in known],
                 hoverinfo="text",
             )
+        )
+    for change in changes:
+        drawn.add_vline(
+            x=names.index(change.run) - 0.5,
+            line={"color": colors.dim, "width": 1, "dash": "dash"},
+            annotation={
+                "text": f"{units.change(change.ratio)}, {'better' if change.better else 'worse'}",
+                "font": {"size": 12, "color": colors.gain if change.better else colors.loss},
+                "yanchor": "bottom",
+                "xanchor": "center",
+            },
+            annotation_position="top",
         )
     drawn.update_layout(
         layout(colors, 380, showlegend=len(lines) > 1, legend={"orientation": "h", "y": 1.12}, hovermode="closest"),

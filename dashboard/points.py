@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,13 @@ from streamlit.runtime.scriptrunner import add_script_run_ctx, get_script_run_ct
 from dashboard.loading import stamps, told
 from dashboard.sources import Sources
 from profiler import api
+from profiler.analysis.runfigures import of_summary
 from profiler.api import Options
 from profiler.errors import ProfilerError
+from profiler.history import Entry
+from profiler.history import told as told_of
 from profiler.results import Summary
+from profiler.results_history import HistorySeries
 from profiler.runinfo import flat
 from profiler.xplane.locate import locate
 from profiler.xplane.runs import facts, runs
@@ -34,6 +38,7 @@ class Point:
         summary: what it says; None where it cannot be read, and ``error`` says why.
         started: when it began, as it says itself or as its folder or file does.
         config: its keys, nested ones with dots.
+        entry: the same as a history takes it.
     """
 
     text: str
@@ -42,6 +47,7 @@ class Point:
     model: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    entry: Entry | None = None
 
     @property
     def kind(self) -> str | None:
@@ -84,10 +90,26 @@ def differing(found: Sequence[Point]) -> list[str]:
     return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
 
 
+def levels(found: Sequence[Point], names: Sequence[str], metric: str) -> tuple[HistorySeries, ...]:
+    """Where a figure of the runs got another level, as ``profiler history`` tells it.
+
+    Args:
+        found: measured runs.
+        names: a name for each.
+        metric: one of profiler.history.METRICS.
+    """
+    entries = [
+        replace(point.entry, run=replace(point.entry.run, name=name))
+        for point, name in zip(found, names, strict=True)
+        if point.entry
+    ]
+    return told_of("", entries, metric).series if entries else ()
+
+
 @st.cache_resource(max_entries=MOST_KEPT, show_spinner=False)
 def _point(key: str, _text: str, _path: str, _options: Options) -> Point:
     run = runs(locate(_path).recordings[0].files[0]).runs[0]
     said = facts(run)
     summary = api.summary(_path, _options)
-    info = summary.run_info or {}
-    return Point(_text, said.started or run.started, summary, said.model, flat(info.get("config")))
+    info, entry = summary.run_info or {}, Entry(run, said, of_summary(summary))
+    return Point(_text, said.started or run.started, summary, said.model, flat(info.get("config")), None, entry)

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dashboard.launch import free_port, stop
-from profiler.errors import UsageError
+from profiler.errors import UnreadableError, UsageError
 from profiler.xplane.locate import Recording, host_name, locate
 from profiler.xplane.read import opened
 
@@ -129,6 +129,12 @@ def _place(home: Path, recording: Recording) -> None:
     home.mkdir(parents=True)
     hosts: list[str] = []
     for file in recording.files:
+        if file.is_dir():
+            raise UnreadableError(
+                "is a reduced run",
+                file=recording.name,
+                remedy="XProf opens profiles: choose the run that it was made of",
+            )
         hosts.append(_unused(_plain(host_name(file)), hosts))
         target = home / f"{hosts[-1]}.xplane.pb"
         with file.open("rb") as stream:

@@ -183,8 +183,14 @@ def _figures(chosen: list[str], sources: Sources) -> None:
     )  # fmt: skip
     if picked and known[picked]:
         metric = plots_runs.METRICS[picked]
-        figure = plots_runs.history(found, names, metric, palette())
+        series = points.levels(found, names, metric.name)
+        changes = [change for each in series for change in each.changes]
+        figure = plots_runs.history(found, names, metric, palette(), changes)
         elements.plot(figure, "history", plots_runs.described(found, names, metric))
+        for each in series:
+            if each.noise is not None or each.changes:  # of fewer runs nothing can be said
+                which = " · ".join(part for part in (each.model, each.chip, each.kind) if part)
+                elements.text(f"{which}: {each.verdict}" if len(series) > 1 else each.verdict, "because")
         elements.text("In the order of time. Recorded and compiled runs share no line, nor do models or chips.")
     elif picked:
         elements.empty(f"None of the chosen runs says its {picked}.", "The sidebar can give what MFU and tokens need.")

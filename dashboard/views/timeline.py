@@ -43,6 +43,11 @@ def page(comparison: Comparison) -> None:
         elements.empty("Neither recording has a timeline.", "It needs ops of a device, with their times.")
         return
     drawn = _chosen(comparison.sides, there)
+    if any(side.summary.fleet and side.summary.fleet.choice == "median" for side in (each.measured for each in drawn)):
+        elements.text(
+            "Of a run of many hosts the device with the median step is shown; Device, under How they are read, "
+            "shows another one. A reduced run keeps the spans of the others only with profiler reduce --keep all."
+        )
     with right:
         _exports(drawn)
     shown = [

@@ -15,12 +15,15 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard extra is not installed")
 
-from dashboard import loading
+from dashboard import loading, plots_hosts, xprof
 from dashboard.pages import PAGES
 from dashboard.sources import Sources
+from dashboard.theme import LIGHT
 from profiler import api
+from profiler.analysis.skew import skew
 from profiler.errors import UnreadableError
 from profiler.report import render_hosts
+from profiler.report.figures_hosts import OWN, device_strip
 from profiler.report.output import Style
 
 BASE, OPT = "logs/plugins/profile/2026_12_01_01_00_00", "logs/plugins/profile/2026_12_01_02_00_00"
@@ -234,3 +237,48 @@ def test_several_recordings_of_a_side_are_no_run_to_compare_hosts_of(open_page: 
     assert not app.exception
     assert "The baseline side names several recordings. give one run at a time" in shown(app)
     assert len(figures(app)) == 2
+
+
+# --- beside the pages ------------------------------------------------------------------------------------------------
+
+
+def test_xprof_says_that_it_opens_no_reduced_run(top: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match=r"^one: is a reduced run \(XProf opens profiles"):
+        xprof.lay_out(tmp_path, [("run", str(top / REDUCED["base"]))])
+
+
+def test_the_timeline_says_which_device_of_many_is_shown(open_page: Any, top: Path) -> None:
+    assert "the device with the median step is shown" in shown(open_page("timeline", paths=(str(top),), **REDUCED))
+    one = {"base": f"{BASE}/host-0.xplane.pb", "opt": f"{OPT}/host-0.xplane.pb"}
+    assert "the device with the median step is shown" not in shown(open_page("timeline", paths=(str(top),), **one))
+
+
+def test_of_thousands_of_devices_every_host_is_one_stroke(load_helper: Any) -> None:
+    made = load_helper(Path(__file__).resolve().parents[1] / "fleet" / "test_skew.py")
+    report = skew(made.made(1000, 4, 3, change=made.slower((2, slice(None), slice(None)), 0.07)))
+    strip = device_strip("optimized", report)
+    assert strip is not None
+    strokes, slow = plots_hosts.devices([strip], OWN, LIGHT).data
+    assert len(strokes.x) == 3 * 1000
+    for place in (0, 2, 999):
+        own = [device.work_ps + device.host_ps for device in report.devices if device.host == f"host-{place}"]
+        assert [value * strip.scale.divisor for value in strokes.y[3 * place : 3 * place + 2]] == pytest.approx(
+            [min(own), max(own)]
+        )
+    assert len(slow.x) == 4
+
+
+def test_a_new_level_of_a_history_is_marked_and_told(open_page: Any, generated: ModuleType, tmp_path: Path) -> None:
+    texts = []
+    for number in range(10):
+        text = f"plugins/profile/2026_12_{number + 1:02}_10_00_00"
+        generated.host_file(
+            tmp_path / text / "host-0.xplane.pb", "host-0", slower=1.0 if number < 5 else 0.8, seed=number, steps=6
+        )
+        texts.append(f"{tmp_path.name}/{text}")
+    app = open_page("runs", paths=(str(tmp_path),), runs=texts, figure="step time")
+    assert not app.exception
+    assert re.search(r"mean step changed its level once over 10 runs; last with \S*2026_12_06\S*: −20", shown(app))
+    layout = figures(app)[0]["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [4.5]
+    assert layout["annotations"][0]["text"].endswith("%, better")
