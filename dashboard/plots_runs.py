@@ -98,10 +98,8 @@ def history(
             annotation={
                 "text": f"{units.change(change.ratio)}, {'better' if change.better else 'worse'}",
                 "font": {"size": 12, "color": colors.gain if change.better else colors.loss},
-                "yanchor": "bottom",
-                "xanchor": "center",
             },
-            annotation_position="top",
+            annotation_position="bottom right",
         )
     drawn.update_layout(
         layout(colors, 380, showlegend=len(lines) > 1, legend={"orientation": "h", "y": 1.12}, hovermode="closest"),

@@ -190,7 +190,8 @@ def _figures(chosen: list[str], sources: Sources) -> None:
         for each in series:
             if each.noise is not None or each.changes:  # of fewer runs nothing can be said
                 which = " · ".join(part for part in (each.model, each.chip, each.kind) if part)
-                elements.text(f"{which}: {each.verdict}" if len(series) > 1 else each.verdict, "because")
+                said = each.verdict[:1].upper() + each.verdict[1:]
+                elements.text(f"{which}: {said}" if len(series) > 1 else said, "because")
         elements.text("In the order of time. Recorded and compiled runs share no line, nor do models or chips.")
     elif picked:
         elements.empty(f"None of the chosen runs says its {picked}.", "The sidebar can give what MFU and tokens need.")

@@ -278,7 +278,7 @@ def test_a_new_level_of_a_history_is_marked_and_told(open_page: Any, generated: 
         texts.append(f"{tmp_path.name}/{text}")
     app = open_page("runs", paths=(str(tmp_path),), runs=texts, figure="step time")
     assert not app.exception
-    assert re.search(r"mean step changed its level once over 10 runs; last with \S*2026_12_06\S*: −20", shown(app))
+    assert re.search(r"Mean step changed its level once over 10 runs; last with \S*2026_12_06\S*: −20", shown(app))
     layout = figures(app)[0]["layout"]
     assert [shape["x0"] for shape in layout["shapes"]] == [4.5]
     assert layout["annotations"][0]["text"].endswith("%, better")
