@@ -33,7 +33,9 @@ def page(comparison: Comparison) -> None:
     if not told:
         return
     elements.estimate_banner(sides(comparison.diff))
-    found = [*told.items()][-1:] if comparison.choice.alone else [*told.items()]
+    found = [*told.items()]
+    if comparison.choice.alone:
+        found = [("recording", found[-1][1])]
     if all(len(report.devices) < 2 for _, report in found):
         where = "" if len(found) == 1 else " on either side"
         elements.empty(
@@ -48,7 +50,7 @@ def page(comparison: Comparison) -> None:
     with st.expander("How they were put beside each other"):
         elements.html(html_parts.facts(hosts_pair.facts(told.get("baseline"), told.get("optimized")), "Both sides"))
     for title, report in found:
-        elements.notes(report.warnings, f"Warnings about the {title} recording")
+        elements.notes(report.warnings, f"Warnings, {title}")
 
 
 def _report(side: Side) -> HostsReport | None:

@@ -282,3 +282,20 @@ def test_a_new_level_of_a_history_is_marked_and_told(open_page: Any, generated: 
     layout = figures(app)[0]["layout"]
     assert [shape["x0"] for shape in layout["shapes"]] == [4.5]
     assert layout["annotations"][0]["text"].endswith("%, better")
+
+
+def test_names_of_hosts_are_text(open_page: Any, generated: ModuleType, tmp_path: Path) -> None:
+    run = tmp_path / "plugins/profile/2026_12_01_04_00_00"
+    for number in range(3):
+        name = f"<b>h&{number}</b>"
+        generated.host_file(run / f"h{number}.xplane.pb", name, slower=1.3 if number == 1 else 1.0, steps=12)
+    path = f"{tmp_path.name}/plugins/profile/{run.name}"
+    app = open_page("hosts", paths=(str(tmp_path),), base=path, opt=path)
+    assert not app.exception
+    assert "<b>h&" not in "".join(str(element.proto.body) for element in app.get("html"))
+    drawn = figures(app)[0]["layout"]
+    assert drawn["xaxis"]["ticktext"][0] == "&lt;b&gt;h&amp;0&lt;/b&gt;"
+    assert "&lt;b&gt;h&amp;1&lt;/b&gt;" in [each["text"] for each in drawn["annotations"]]
+    assert not any(
+        "<b>h&" in text for figure in figures(app) for trace in figure["data"] for text in trace["hovertext"]
+    )
