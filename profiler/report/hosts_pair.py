@@ -45,9 +45,7 @@ def odd_hosts(report: HostsReport) -> Table | None:
     if report.expected_hosts:
         rows.append((label("–"), label("missing", BAD), label(f"the run had {report.expected_hosts:,} processes")))
     rows += [
-        (label("–"), label("out of step", BAD), name(note.message))
-        for note in report.warnings
-        if note.code == OUT_OF_STEP
+        (label("–"), label("out of step"), label(note.message)) for note in report.warnings if note.code == OUT_OF_STEP
     ]
     columns = tuple(Column(title, numeric=False) for title in ("host", "what", "how it shows"))
     return Table("Hosts that are missing, cut or out of step", columns, tuple(rows)) if rows else None
