@@ -8,9 +8,10 @@ Reduced runs are read from their tables; recordings are measured, which takes as
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,7 @@ from profiler.xplane.locate import locate
 from profiler.xplane.runs import Run, RunFacts, facts, reduced, runs
 
 READERS = 2  # runs that are read beside each other
+MOST_COPIES = 5  # that are named
 FEWEST_FOR_NOISE, FEWEST_FOR_DRIFT = 4, 6
 DRIFT_CONFIDENCE = 0.99
 MFU, STEP_TIME = "mfu", "step_time"
@@ -135,6 +137,8 @@ def _entry(run: Run, memory: bool) -> Entry | SkippedRun:
         return SkippedRun(run.name, run.path, error.what)
     except (OSError, MemoryError) as error:
         return SkippedRun(run.name, run.path, str(error) or type(error).__name__)
+    except Exception as error:  # one run of many: it is named, and the others are told all the same
+        return SkippedRun(run.name, run.path, f"unexpected {type(error).__name__}: {error} (a bug in profiler)")
     return Entry(run, said, figures)
 
 
@@ -145,7 +149,8 @@ def told(
     skipped: Sequence[SkippedRun] = (),
     notes: Sequence[Note] = (),
 ) -> History:
-    """The history of runs that were read already."""
+    """The history of runs that were read already, each counted once."""
+    entries, copies = once(entries)
     if metric is None:
         known = sum(entry.figures.mfu is not None for entry in entries)
         metric = MFU if 2 * known >= len(entries) else STEP_TIME
@@ -164,8 +169,30 @@ def told(
         higher_is_better=chosen.higher_is_better,
         series=tuple(_series(chosen, mine) for _, mine in ordered),
         skipped=tuple(skipped),
-        warnings=(*notes, *_notes(chosen, entries)),
+        warnings=(*notes, *copies, *_notes(chosen, entries)),
     )
+
+
+def once(entries: Sequence[Entry]) -> tuple[list[Entry], list[Note]]:
+    """Recordings without their copies, and which were left out.
+
+    A run often lies there twice, as it was recorded and reduced. Two recordings are one where they began together and
+    their figures are equal to the last bit, which no two measurements are; a reduced one stands for the others.
+    """
+    kept: dict[Any, Entry] = {}
+    left: list[str] = []
+    for entry in sorted(entries, key=lambda entry: (not reduced(entry.run), entry.run.name)):
+        figures = replace(entry.figures, run_info={}, hbm_peak_bytes=None, hbm_window_bytes=None)
+        said = json.dumps(entry.figures.run_info, sort_keys=True, default=repr)
+        # Compiled profiles of two runs may well be equal.
+        key = entry.run.path if figures.kind == "compiled" else (entry.said.started, said, *astuple(figures)[:-1])
+        if key in kept:
+            left.append(f"{entry.run.name} (as {kept[key].run.name})")
+        else:
+            kept[key] = entry
+    more = f" and {len(left) - MOST_COPIES:,} more" if len(left) > MOST_COPIES else ""
+    text = f"copies of recordings that are here too are left out: {', '.join(left[:MOST_COPIES])}{more}"
+    return list(kept.values()), [Note("copies", text)] if left else []
 
 
 def _notes(metric: Metric, entries: Sequence[Entry]) -> list[Note]:

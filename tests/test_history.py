@@ -101,6 +101,36 @@ def test_reduced_runs_and_recordings_stand_in_one_history_and_broken_ones_are_na
     assert run_cli("history", tmp_path, "-o", tmp_path / "plain.xplane.pb.gz", "--format", "text").returncode == 2
 
 
+def test_a_run_that_is_there_twice_counts_once_and_reduced(tmp_path: Path) -> None:
+    original = sample_profiles.path("tiny-qwen3/baseline.xplane.pb.gz")
+    for name in ("a", "z"):
+        (tmp_path / f"{name}.xplane.pb.gz").write_bytes(original.read_bytes())
+    api.reduce(str(original), tmp_path / "m.parquet")
+    (tmp_path / "other.xplane.pb.gz").write_bytes(
+        sample_profiles.path("tiny-qwen3/optimized.xplane.pb.gz").read_bytes()
+    )
+    for metric in (None, "hbm_window"):
+        found = api.history(tmp_path, metric)
+        assert {run.name for series in found.series for run in series.runs} == {"m", "other"}
+        (note,) = (note for note in found.warnings if note.code == "copies")
+        assert note.message.endswith(": a (as m), z (as m)")
+
+
+def test_compiled_profiles_that_are_equal_are_runs_of_their_own() -> None:
+    runs = [replace(entry(day, kind="compiled", said=False), run=entry(day).run) for day in range(3)]
+    assert [len(series.runs) for series in told("runs", runs, "step_time").series] == [3]
+
+
+def test_a_run_that_fails_in_no_known_way_is_named_like_any_other(tmp_path: Path, monkeypatch) -> None:
+    for side in ("baseline", "optimized"):
+        sample = sample_profiles.path(f"tiny-qwen3/{side}.xplane.pb.gz")
+        (tmp_path / f"{side}.xplane.pb.gz").write_bytes(sample.read_bytes())
+    summary = api.summary
+    monkeypatch.setattr(api, "summary", lambda path: summary(path) if "base" in path else {}["key"])
+    found = api.history(tmp_path)
+    assert [(each.name, "bug in profiler" in each.why) for each in found.skipped] == [("optimized", True)]
+
+
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="holds no run"):
         api.history(tmp_path)

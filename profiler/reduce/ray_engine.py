@@ -49,7 +49,7 @@ def run(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple[int
     if ours:
         address = os.environ.get("RAY_ADDRESS") or "auto"
         try:
-            _knock(address)
+            _knock(_latest() if address == "auto" else address)
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UsageError(
@@ -76,6 +76,15 @@ def run(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple[int
             ray.cancel(each, force=True)
         if ours:
             ray.shutdown()
+
+
+def _latest() -> str:
+    """Where Ray's "auto" looks for the cluster of this machine, as far as Ray tells; it may have ended long ago."""
+    try:
+        find: Any = importlib.import_module("ray._private.services").canonicalize_bootstrap_address_or_die
+    except (ImportError, AttributeError):
+        return "auto"
+    return str(find("auto"))
 
 
 def _knock(address: str) -> None:

@@ -94,6 +94,8 @@ def host_part(
     times = table["group_ps"].explode().to_numpy().reshape(-1, width) if table.height else np.zeros((0, width))
     owner, spans = table["device"].to_numpy(), table.select("start_ps", "end_ps").to_numpy()
     names = table["name"].to_list()
+    if not known["hosts"] or owner.max(initial=-1) >= len(known["devices"]):
+        raise ValueError("steps and devices do not fit")
     devices = []
     for number, each in enumerate(known["devices"]):
         first, last = np.searchsorted(owner, [number, number + 1])
@@ -111,12 +113,12 @@ def host_part(
         groups=groups,
         ops=ops,
         allocator=_allocator(known["allocator"]),
-        programs=known["programs"],
+        programs=dict(known["programs"]),
         run_info=run_info,
-        versions=known["versions"],
+        versions=dict(known["versions"]),
         notes=tuple(Note(code, message) for code, message in known["notes"]),
-        bytes=known["bytes"],
-        origin_ns=known["origin_ns"],
+        bytes=int(known["bytes"]),
+        origin_ns=int(known["origin_ns"]),
         digest=known["digest"],
         started_ns=known.get("started_ns"),
     )

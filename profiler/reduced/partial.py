@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,32 @@ import polars as pl
 import profiler
 from profiler.reduce.host_part import HostPart, Packed
 from profiler.reduced import VERSION, host_tables
+from profiler.xplane.cache import lock_file, locked
 
 
 class Partial:
-    """The folder of one reduced run in the making."""
+    """The folder of one reduced run in the making; ``target`` is where that will be."""
 
     def __init__(self, target: Path):
+        self.target = target
         self.folder = target.with_name(f"{target.name}.partial")
         self._hosts = self.folder / "hosts"
         self._suffix = f".{profiler.__version__}.{VERSION}.zip"  # another version may reduce otherwise
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Holds the folder against other processes, by a file beside it; gives whether it is held.
+
+        Raises:
+            OSError: nothing can be written there.
+        """
+        with locked(self.folder, wait=False) as ours:
+            try:
+                yield ours
+            finally:
+                if ours:
+                    with suppress(OSError):  # elsewhere than on Windows, which cannot remove what is open
+                        lock_file(self.folder).unlink()
 
     def known(self) -> frozenset[str]:
         """The files that are done, by profiler.reduce.host_part.file_key."""

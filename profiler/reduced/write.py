@@ -6,7 +6,9 @@ same profiles give the same bytes, on whatever machines and in whatever order th
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,7 @@ from profiler.fleet import FAILED
 from profiler.reduce import hosts as first_pass
 from profiler.reduce import pool
 from profiler.reduce.engines import Engine
-from profiler.reduce.files import FilePart, program_protos, reduce_file
+from profiler.reduce.files import FilePart, program_protos, reduce_opened
 from profiler.reduce.host_part import Failure, HostPart, Outcome, Packed, Task
 from profiler.reduced import HOSTS, MODULES, OPS, PROGRAMS, RUN_INFO, SPANS, STEPS, VERSION, device_name, sums_name
 from profiler.reduced.partial import Partial, packed
@@ -29,6 +31,7 @@ from profiler.reduced.read import SPANS_COLUMNS, ReducedRun
 from profiler.results import Note
 from profiler.trace import Marks, Timeline
 from profiler.xplane.locate import MANIFEST, REDUCED, Recording, Side, host_name, is_reduced
+from profiler.xplane.read import opened
 
 KEEP = ("median", "all")
 
@@ -67,10 +70,31 @@ def reduce_run(
 
     Raises:
         UnreadableError: no host can be read.
-        UsageError: something else is at ``target``, or the run is reduced already.
+        UsageError: something else is at ``target``, it cannot be written or is being written by somebody else, or the
+            run is reduced already.
     """
     _check(recording, target)
-    partial = Partial(target)
+    partial = Partial(_real(target))
+    try:
+        with partial.held() as ours:
+            if not ours:
+                raise UsageError("is being written by another profiler reduce", file=target, remedy="wait for it")
+            return _reduce(recording, target, partial, keep, engine, workers, progress)
+    except OSError as error:
+        remedy = "what is done is kept: the same command goes on" if partial.known() else None
+        raise UsageError(f"cannot be written: {error.strerror or error}", file=target, remedy=remedy) from error
+
+
+def _reduce(
+    recording: Recording,
+    target: Path,
+    partial: Partial,
+    keep: str,
+    engine: Engine,
+    workers: int | None,
+    progress: Callable[[int, int], None],
+) -> Reduced:
+    """What reduce_run does, once nobody else writes the target."""
     known = partial.known()
     tasks = [
         Task(file, name, whole=True, known=known) for file, name in zip(recording.files, recording.names, strict=True)
@@ -94,14 +118,14 @@ def reduce_run(
     kept = _spans(new, recording, described, _kept(described, keep))
     _programs(new, recording, order, partial)
     _manifest(new, recording, order, partial, kept, keep)
-    _rename(new, target, partial.folder)
+    _rename(new, partial)
     return Reduced(
         path=str(target),
         hosts=len(tasks),
         hosts_read=len(tasks) - len(failures),
         hosts_resumed=len({each for each in order if each in known}),
         devices=len(described.fleet.devices),
-        bytes=sum(path.stat().st_size for path in target.rglob("*") if path.is_file()),
+        bytes=sum(path.stat().st_size for path in partial.target.rglob("*") if path.is_file()),
         source_bytes=sum(host.bytes or 0 for host in described.fleet.hosts),
         warnings=tuple(dict.fromkeys(described.notes)),
     )
@@ -110,10 +134,19 @@ def reduce_run(
 def _check(recording: Recording, target: Path) -> None:
     if any(is_reduced(file) for file in recording.files):
         raise UsageError("is a reduced run already", file=recording.name)
-    if target.exists() and not is_reduced(target):
-        raise UsageError("exists and is no reduced run", file=target, remedy="name another folder")
-    if not target.absolute().parent.is_dir():
-        raise UsageError("no such folder", file=target.parent)
+    try:
+        real = _real(target)
+        if real.exists() and not is_reduced(real):
+            raise UsageError("exists and is no reduced run", file=target, remedy="name another folder")
+        if not real.parent.is_dir():
+            raise UsageError("no such folder", file=target.parent)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=target) from error
+
+
+def _real(target: Path) -> Path:
+    """The target from the root on, whatever is renamed; of a link what it leads to."""
+    return Path(os.path.realpath(target))
 
 
 def _tables(new: Path, order: Sequence[str | Failure], partial: Partial) -> None:
@@ -176,16 +209,21 @@ def _spans(
         source = described.sources[number]
         name = recording.names[source]
         if part is None or part.file != name:  # devices of one host come after each other
-            part = replace(reduce_file(recording.files[source]), file=name)
+            with opened(recording.files[source]) as (buffer, packing):
+                if hashlib.sha256(buffer).hexdigest() != described.parts[number].digest:
+                    raise _changed(name)
+                part = replace(reduce_opened(recording.files[source], buffer, packing), file=name)
         own = [each.name for each in described.parts[number].devices].index(described.own_names[index])
-        device = next((each for each in part.devices if each.name == described.own_names[index]), None)
-        if device is None:
-            raise UnreadableError("changed while it was read", file=name, remedy="try again")
+        device = next(each for each in part.devices if each.name == described.own_names[index])
         (new / SPANS / device_name(source, own)).write_bytes(packed(_span_table(device.timeline)))
         if device.modules is not None:
             (new / MODULES / device_name(source, own)).write_bytes(packed(_module_table(device.modules)))
         found.append({"host": source, "device": own, "lanes": list(device.timeline.lanes)})
     return found
+
+
+def _changed(name: str) -> UnreadableError:
+    return UnreadableError("changed while it was read", file=name, remedy="try again")
 
 
 def _span_table(timeline: Timeline) -> pl.DataFrame:
@@ -206,7 +244,10 @@ def _programs(new: Path, recording: Recording, order: Sequence[str | Failure], p
     found: dict[str, bytes] = {}
     for index in sorted(set(wanted.values())):
         protos = program_protos(recording.files[index])
-        found |= {digest: proto for digest, proto in protos.items() if wanted.get(digest) == index}
+        own = {digest: proto for digest, proto in protos.items() if wanted.get(digest) == index}
+        if len(own) < sum(first == index for first in wanted.values()):
+            raise _changed(recording.names[index])
+        found |= own
     rows = sorted(found.items())
     (new / PROGRAMS).write_bytes(packed(pl.DataFrame(rows, {"digest": pl.String, "proto": pl.Binary}, orient="row")))
 
@@ -239,11 +280,16 @@ def _manifest(
     (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
-def _rename(new: Path, target: Path, folder: Path) -> None:
+def _rename(new: Path, partial: Partial) -> None:
     """Puts the new folder in its place, and takes away what it was made from."""
-    if target.exists():
-        old = folder / "old"
-        shutil.rmtree(old, ignore_errors=True)
-        target.rename(old)
-    new.rename(target)
-    shutil.rmtree(folder, ignore_errors=True)
+    old = partial.folder / "old"
+    shutil.rmtree(old, ignore_errors=True)
+    if partial.target.exists():
+        partial.target.rename(old)
+    try:
+        new.rename(partial.target)
+    except OSError:
+        if old.exists():
+            old.rename(partial.target)
+        raise
+    shutil.rmtree(partial.folder, ignore_errors=True)

@@ -151,7 +151,7 @@ def _reason(error: OSError | ValueError) -> str:
 
 
 def protect(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
-    """Checks that no output is an input, by whatever name, and no two outputs are one file.
+    """Checks that no output is an input or in a folder that is one, by whatever name, and no two outputs are one file.
 
     Raises:
         UsageError: one of them is.
@@ -163,7 +163,7 @@ def protect(outputs: Sequence[Path], inputs: Iterable[Path]) -> None:
             raise UsageError("is named for two outputs", file=path, remedy="name two files")
     for source in inputs if outputs else ():
         for path in outputs:
-            if _same(path, source):
+            if _same(path, source) or (source.is_dir() and _inside(path, source)):
                 raise UsageError("is an input and would be overwritten", file=path, remedy="name another file")
 
 
@@ -173,6 +173,10 @@ def _same(one: Path, other: Path) -> bool:
             return True
     first, second = (os.path.normcase(os.path.realpath(path)) for path in (one, other))
     return first == second
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _format_of(path: Path | None, allowed: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ first; what was used within the last minutes stays, whatever the size: somebody 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import math
 import os
@@ -29,6 +30,7 @@ DEFAULT_GB = 20.0
 IN_USE_S = 600
 POLL_S = 0.1
 _FOLDER = re.compile(r"[0-9a-f]{40}")
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of file systems without them, as Lustre often is
 _LONGEST = 120  # characters of a file's name
 
 
@@ -84,7 +86,7 @@ def _unusable(what: str) -> UnreadableError:
 
 def used(folder: Path) -> None:
     """Notes that a recording was wanted just now."""
-    lock = _lock(folder)
+    lock = lock_file(folder)
     with suppress(OSError):
         os.close(os.open(lock, os.O_WRONLY | os.O_CREAT, 0o600))
         os.utime(lock)
@@ -93,7 +95,7 @@ def used(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
     """Holds a recording against other processes and threads; gives whether it is held (always, with ``wait``)."""
-    descriptor = _held(_lock(folder), wait)
+    descriptor = _held(lock_file(folder), wait)
     try:
         yield descriptor is not None
     finally:
@@ -124,7 +126,7 @@ def make_room(needed: int, keep: set[Path]) -> None:
             if held:
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):
-                    _lock(folder).unlink()
+                    lock_file(folder).unlink()
                 total -= size
     free = shutil.disk_usage(root()).free
     if free < needed:
@@ -142,13 +144,14 @@ def _limit() -> float:
     return size * 1e9
 
 
-def _lock(folder: Path) -> Path:
+def lock_file(folder: Path) -> Path:
+    """The file beside a folder by which it is held."""
     return folder.with_name(f"{folder.name}.lock")
 
 
 def _last_use(folder: Path) -> float:
     try:
-        return _lock(folder).stat().st_mtime
+        return lock_file(folder).stat().st_mtime
     except OSError:
         return 0.0
 
@@ -188,4 +191,6 @@ def _taken(descriptor: int) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
+    except OSError as error:
+        return error.errno in _NO_LOCKS  # nobody can be held off there
     return True
