@@ -47,9 +47,10 @@ class Partial:
 
     def known(self) -> frozenset[str]:
         """The files that are done, by profiler.reduce.host_part.file_key."""
-        if not self._hosts.is_dir():
+        try:
+            done = [path for path in self._hosts.iterdir() if path.name.endswith(self._suffix)]
+        except OSError:
             return frozenset()
-        done = (path for path in self._hosts.iterdir() if path.name.endswith(self._suffix))
         # A machine that went down can leave a file of the right name without its end.
         return frozenset(path.name.removesuffix(self._suffix) for path in done if zipfile.is_zipfile(path))
 
