@@ -33,6 +33,22 @@ def recordings() -> Path:
 
 
 @pytest.fixture(scope="session")
+def unprinted() -> Callable[[Path, str], list[str]]:
+    """The lines of a page's example that a command does not print; widths of columns are a matter of rich's version."""
+
+    def words(text: str) -> list[str]:
+        return [" ".join(line.split()) for line in text.splitlines() if line.strip("─ ")]
+
+    def missing(page: Path, printed: str) -> list[str]:
+        example = words(page.read_text("utf-8").partition("```text\n")[2].partition("```")[0])
+        assert example
+        found = words(printed)
+        return [line for line in example if line not in found]
+
+    return missing
+
+
+@pytest.fixture(scope="session")
 def load_helper() -> Callable[[Path], Any]:
     """A module that lies beside the tests, by its path: they are no package that could be imported from."""
 

@@ -56,7 +56,9 @@ def select(
     kept = pl.lit(value=True)
     for column, wanted in (("family", families), ("phase", phases), ("program", programs), ("match", matches)):
         if len(wanted):
-            kept &= pl.col(column).is_in(list(wanted), nulls_equal=True)
+            told = [value for value in wanted if value is not None]
+            chosen = pl.col(column).is_in(told).fill_null(False)
+            kept &= chosen | pl.col(column).is_null() if None in wanted else chosen
     if text.strip():
         needle = text.strip().lower()
         places = ("baseline_names", "optimized_names", "name_stack", "source")

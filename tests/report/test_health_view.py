@@ -65,10 +65,8 @@ def test_the_answers_come_first_each_with_its_reason_and_what_helps(found: Healt
     assert at < lines.index("How much is known")
 
 
-def test_the_example_of_the_page_is_what_the_command_prints(found: Health) -> None:
-    example = PAGE.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
-    printed = [line.rstrip() for line in text(found).splitlines()]
-    assert [line for line in example.splitlines() if line.rstrip() not in printed] == []
+def test_the_example_of_the_page_is_what_the_command_prints(found: Health, unprinted: Any) -> None:
+    assert unprinted(PAGE, text(found)) == []
 
 
 def test_the_page_has_every_question(found: Health) -> None:
