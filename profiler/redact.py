@@ -49,7 +49,11 @@ _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _DOMAINS = r"com|net|org|edu|gov|io|dev|ai|cloud|internal|local|localdomain|lan|corp|intra|prod|invalid"
 _NAMED = re.compile(rf"(?i)(?<![\w.@/-])(?:[a-z0-9][a-z0-9-]*\.)+(?:{_DOMAINS})(?![\w.-])")
 _PRIVATE = re.compile(r"(?<![\w.])(?:10|127|192\.168|172\.(?:1[6-9]|2\d|3[01]))(?:\.\d{1,3}){2,3}(?![\w.])")
-_RUN_FILE = re.compile(r"plugins[\\/]profile[\\/][^\\/]+[\\/]([^\\/]+?)\.xplane\.pb(?:\.gz)?$")
+# Files are named by hosts in the folder of a run: below plugins/profile, named by its time, or reduced.
+_RUN_FILE = re.compile(
+    r"(?:plugins[\\/]profile[\\/][^\\/]+|(?:^|[\\/])\d{4}(?:_\d\d){2}[_-]\d\d(?:_\d\d){2}[^\\/]*|\.parquet)"
+    r"[\\/]([^\\/]+?)\.xplane\.pb(?:\.gz)?$"
+)
 _EXTENSION = re.compile(r"\.[A-Za-z]\w{0,9}(?:\.gz)?(?::\d+)?$")
 _NO_PATH = re.compile(r"/(device|host|job|replica|task):")
 _LEAST, _MOST = 3, 4096  # letters of a name that is looked for inside of other text

@@ -231,6 +231,17 @@ def test_a_name_is_hidden_wherever_else_it_stands() -> None:
     assert found.devices[0].plane == "/device:TPU:0"
 
 
+@pytest.mark.parametrize(
+    "folder",
+    ["logs/plugins/profile/nightly", "2026_01_02_03_04_05", "/mnt/runs/2026_01_02-03_04_05-a", "runs/a.parquet"],
+)
+def test_files_in_the_folder_of_a_run_are_named_by_hosts(folder: str) -> None:
+    for packed in ("", ".gz"):
+        found = redacted(summary_of({}, file=f"{folder}/tpu-vm-17.xplane.pb{packed}"))
+        assert found.file == f"path-1/host-1.xplane.pb{packed}"
+    assert redacted(summary_of({}, file="mine/tpu-vm-17.xplane.pb")).file == "path-1/tpu-vm-17.xplane.pb"
+
+
 def test_equal_folders_have_one_placeholder_and_others_another() -> None:
     found = redacted(summary_of({"a": "/d/one/x.py", "b": "/d/one/y.py", "c": "/d/two/x.py"}))
     assert list((found.run_info or {}).values()) == ["path-1/x.py", "path-1/y.py", "path-2/x.py"]
