@@ -29,6 +29,7 @@ CODES: dict[str, tuple[str, str | None]] = {
     "runs_deep": (LOST, "name a folder further down"),
     "runs_linked": (LOST, "name the file that the link leads to"),
     "runs_nameless": (LOST, "rename the files"),
+    "copies": (KNOW, None),
     "start_by_file": (ASSUMED, "keep runs in folders that are named by their time: 2026_12_31_23_59_59"),
     "figure_unknown": (LOST, "record with the run info: it says how much work a step is"),
     # the file
